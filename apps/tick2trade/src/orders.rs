@@ -14,12 +14,13 @@
 //! "accepted" of an order that is not known tells everything of it, so positions, orders and the
 //! next number come back, and no order is sent twice.
 
+mod answering;
+
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
 use crate::proto::ouch::{
-    self, Answer, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, ReplaceOrder, Symbol,
-    answers, write,
+    self, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, ReplaceOrder, Symbol, write,
 };
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
@@ -71,7 +72,7 @@ pub enum Refused {
     #[error(transparent)]
     Risk(#[from] risk::Refused),
     /// As many orders stand as may.
-    #[error("{0} orders stand already, or an old one has the place of the next")]
+    #[error("{0} orders stand already, as many as may; wait for an answer, or raise the capacity")]
     Full(usize),
     /// All numbers of the day are used.
     #[error("the day's last order number is used")]
@@ -82,6 +83,18 @@ pub enum Refused {
     /// The order is being replaced: the answer is not known.
     #[error("order {0} is being replaced")]
     Replacing(u32),
+    /// The exchange counts what traded of an order into what replaces it, and takes no more.
+    #[error(
+        "{shares} shares beside the {executed} that traded of the order; together {} at most are \
+         possible: enter another order",
+        ouch::MAX_QUANTITY
+    )]
+    Liable {
+        /// Shares that should stand.
+        shares: u32,
+        /// Shares that traded.
+        executed: u32,
+    },
 }
 
 /// What became of an order.
@@ -157,20 +170,11 @@ struct Standing {
     side: Side,
     price: u32,
     left: u32,
+    /// Shares that traded, of the orders too that it replaced.
+    executed: u32,
     immediate: bool,
     /// The order that shall take its place, 0 for none.
     successor: u32,
-}
-
-/// What an answer says of an order that was taken.
-#[derive(Debug, Clone, Copy)]
-struct Taken {
-    urn: u32,
-    symbol: Symbol,
-    side: u8,
-    shares: u32,
-    price: u64,
-    immediate: bool,
 }
 
 const fn time_in_force(immediate: bool) -> u8 {
@@ -218,6 +222,24 @@ impl OrderEntry {
         urn as usize & (self.standing.len() - 1)
     }
 
+    /// The next number whose place is free, and that place. Numbers need only rise: those whose
+    /// places older orders have are passed over.
+    #[inline]
+    fn free_place(&self) -> Result<(u32, usize), Refused> {
+        let mut urn = self.next_urn;
+        while urn != u32::MAX {
+            let place = self.place(urn);
+            if self.standing[place].is_none() {
+                return Ok((urn, place));
+            }
+            if self.count == self.standing.len() {
+                return Err(Refused::Full(self.count));
+            }
+            urn += 1;
+        }
+        Err(Refused::NoNumber)
+    }
+
     fn get(&mut self, urn: u32) -> Option<&mut Standing> {
         let place = self.place(urn);
         self.standing[place].as_mut().filter(|order| order.urn == urn)
@@ -236,14 +258,7 @@ impl OrderEntry {
         now_ns: u64,
         out: &mut [u8; ENTER_LEN],
     ) -> Result<u32, Refused> {
-        let urn = self.next_urn;
-        if urn == u32::MAX {
-            return Err(Refused::NoNumber);
-        }
-        let place = self.place(urn);
-        if self.standing[place].is_some() {
-            return Err(Refused::Full(self.count));
-        }
+        let (urn, place) = self.free_place()?;
         self.risk.take(intent, now_ns)?;
         let symbol = self.symbols[intent.security];
         let order = EnterOrder {
@@ -265,16 +280,19 @@ impl OrderEntry {
             side: intent.side,
             price: intent.price,
             left: intent.shares,
+            executed: 0,
             immediate,
             successor: 0,
         });
         self.count += 1;
-        self.next_urn += 1;
+        self.next_urn = urn + 1;
         Ok(urn)
     }
 
     /// Replaces an order that stands by one of so many shares at another price, at the back of its
-    /// level; writes the packet to `out` and returns the number of the new order. Until the answer
+    /// level; writes the packet to `out` and returns the number of the new order. `shares` are those
+    /// that shall stand: what traded is added to them, because the exchange takes it off again. Of
+    /// what trades on the way so much less stands. Until the answer
     /// both count as able to trade, so that the new one has to pass every limit beside the old;
     /// [`OrderEntry::not_sent`] takes that back. `collar` gives the price that the collar is drawn
     /// around, of a security and a side.
@@ -292,19 +310,16 @@ impl OrderEntry {
     ) -> Result<u32, Refused> {
         let old_place = self.place(old_urn);
         let old = self.standing[old_place].as_ref().filter(|order| order.urn == old_urn);
-        let &Standing { security, side, immediate, successor, .. } =
+        let &Standing { security, side, executed, immediate, successor, .. } =
             old.ok_or(Refused::Unknown(old_urn))?;
         if successor != 0 {
             return Err(Refused::Replacing(old_urn));
         }
-        let urn = self.next_urn;
-        if urn == u32::MAX {
-            return Err(Refused::NoNumber);
+        let quantity = shares.saturating_add(executed);
+        if quantity > ouch::MAX_QUANTITY {
+            return Err(Refused::Liable { shares, executed });
         }
-        let place = self.place(urn);
-        if self.standing[place].is_some() {
-            return Err(Refused::Full(self.count));
-        }
+        let (urn, place) = self.free_place()?;
         let reference = collar(security as usize, side);
         let intent = Intent { security: security as usize, side, shares, price, reference };
         self.risk.take(&intent, now_ns)?;
@@ -312,7 +327,7 @@ impl OrderEntry {
             kind: ReplaceOrder::KIND,
             old_urn: old_urn.into(),
             urn: urn.into(),
-            quantity: shares.into(),
+            quantity: quantity.into(),
             price: u64::from(price).into(),
             time_in_force: time_in_force(immediate),
             display: b'Y',
@@ -325,13 +340,13 @@ impl OrderEntry {
         out[soup::HEADER_LEN..REPLACE_LEN - 2].copy_from_slice(replace.as_bytes());
         out[REPLACE_LEN - 2..].fill(0);
         let (left, successor) = (shares, 0);
-        let new = Standing { urn, security, side, price, left, immediate, successor };
+        let new = Standing { urn, security, side, price, left, executed, immediate, successor };
         self.standing[place] = Some(new);
         if let Some(old) = &mut self.standing[old_place] {
             old.successor = urn;
         }
         self.count += 1;
-        self.next_urn += 1;
+        self.next_urn = urn + 1;
         Ok(urn)
     }
 
@@ -378,185 +393,6 @@ impl OrderEntry {
         }
         if let Some(len) = write(&disable, &[], &mut bytes) {
             soup::push(out, PacketType::UNSEQUENCED, &bytes[..len]);
-        }
-    }
-
-    /// Takes an answer of the exchange, one that was counted, in its order.
-    pub fn answer(&mut self, answer: &Answer<'_>) -> OrderEvent {
-        let event = match *answer {
-            Answer::SystemEvent(event) => OrderEvent::Day(event.event),
-            Answer::Accepted(accepted) => self.accepted(accepted),
-            Answer::Replaced(replaced) => self.replaced(replaced),
-            Answer::Executed(trade) => {
-                self.executed(trade.urn.get(), trade.quantity.get(), trade.price.get())
-            }
-            Answer::Cancelled(off) => self.cancelled(off.urn.get(), off.quantity.get(), off.reason),
-            Answer::SelfMatchCancelled(off) => {
-                self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
-            }
-            Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
-            Answer::AccountQueryAnswered(known) => self.resumed(known.next_urn.get()),
-            _ => OrderEvent::Other,
-        };
-        self.mismatches += u64::from(matches!(event, OrderEvent::Mismatch { .. }));
-        event
-    }
-
-    /// The exchange knows of no order from this number on: what was sent with one was lost with its
-    /// connection, before it arrived.
-    fn resumed(&mut self, next_urn: u32) -> OrderEvent {
-        let before = self.count;
-        for place in 0..self.standing.len() {
-            if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
-                self.not_sent(order.urn);
-            }
-        }
-        self.next_urn = self.next_urn.max(next_urn);
-        OrderEvent::Resumed { lost: before - self.count }
-    }
-
-    fn accepted(&mut self, accepted: &answers::Accepted) -> OrderEvent {
-        let taken = Taken {
-            urn: accepted.urn.get(),
-            symbol: accepted.symbol,
-            side: accepted.side,
-            shares: accepted.quantity.get(),
-            price: accepted.price.get(),
-            immediate: accepted.time_in_force == ouch::time_in_force::IOC,
-        };
-        let Taken { urn, shares, .. } = taken;
-        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
-        if accepted.state == b'D' {
-            self.take_off(order, order.left);
-            return OrderEvent::Cancelled { urn, shares, left: 0, reason: accepted.state };
-        }
-        OrderEvent::Live { urn, reference: accepted.reference.get() }
-    }
-
-    /// The old order is gone, and the new one has what it says.
-    fn replaced(&mut self, replaced: &answers::Replaced) -> OrderEvent {
-        let (old_urn, urn) = (replaced.old_urn.get(), replaced.urn.get());
-        let Some(&mut old) = self.get(old_urn) else { return OrderEvent::Mismatch { urn } };
-        self.take_off(Standing { successor: 0, ..old }, old.left);
-        let taken = Taken {
-            urn,
-            symbol: replaced.symbol,
-            side: replaced.side,
-            shares: replaced.quantity.get(),
-            price: replaced.price.get(),
-            immediate: replaced.time_in_force == ouch::time_in_force::IOC,
-        };
-        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
-        if replaced.state == b'D' {
-            self.take_off(order, order.left);
-            let (shares, reason) = (taken.shares, replaced.state);
-            return OrderEvent::Cancelled { urn, shares, left: 0, reason };
-        }
-        OrderEvent::Replaced { old_urn, urn, reference: replaced.reference.get() }
-    }
-
-    /// An order stands as the exchange took it; `None` if that cannot be ours.
-    fn taken(&mut self, taken: &Taken) -> Option<Standing> {
-        if self.get(taken.urn).is_none() && !self.recover(taken) {
-            return None;
-        }
-        let order = *self.get(taken.urn)?;
-        // The exchange may take less, and at a better price, never more.
-        let left = order.left.min(taken.shares);
-        if left != taken.shares {
-            return None;
-        }
-        let price = u32::try_from(taken.price).unwrap_or(order.price);
-        self.risk.release(order.security as usize, order.side, order.left, order.price);
-        let order = Standing { left, price, ..order };
-        self.risk.restore(order.security as usize, order.side, order.left, order.price);
-        let place = self.place(taken.urn);
-        self.standing[place] = Some(order);
-        Some(order)
-    }
-
-    /// An order of before a restart stands again. `false` if it cannot: an unknown security, or a
-    /// place that another order has.
-    fn recover(&mut self, taken: &Taken) -> bool {
-        let &Taken { urn, shares: left, immediate, .. } = taken;
-        let security = self.symbols.iter().position(|&symbol| symbol == taken.symbol);
-        let (Some(security), Some(side)) = (security, Side::from_letter(taken.side)) else {
-            return false;
-        };
-        let place = self.place(urn);
-        // A number below the next is of an order that came and went.
-        if urn < self.next_urn || self.standing[place].is_some() {
-            return false;
-        }
-        let Ok(price) = u32::try_from(taken.price) else { return false };
-        self.risk.restore(security, side, left, price);
-        let security = security as u32;
-        let order = Standing { urn, security, side, price, left, immediate, successor: 0 };
-        self.standing[place] = Some(order);
-        self.count += 1;
-        self.next_urn = urn.saturating_add(1);
-        true
-    }
-
-    fn executed(&mut self, urn: u32, shares: u32, price: u64) -> OrderEvent {
-        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
-        let Some(left) = order.left.checked_sub(shares) else {
-            return OrderEvent::Mismatch { urn };
-        };
-        let paid = u32::try_from(price).unwrap_or(order.price);
-        self.risk.traded(order.security as usize, order.side, shares, order.price, paid);
-        self.keep(order, left);
-        OrderEvent::Executed { urn, shares, price, left }
-    }
-
-    fn cancelled(&mut self, urn: u32, shares: u32, reason: u8) -> OrderEvent {
-        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
-        if shares > order.left {
-            return OrderEvent::Mismatch { urn };
-        }
-        self.take_off(order, shares);
-        OrderEvent::Cancelled { urn, shares, left: order.left - shares, reason }
-    }
-
-    fn rejected(&mut self, urn: u32, reason: u16) -> OrderEvent {
-        self.keep_predecessor(urn);
-        if let Some(&mut order) = self.get(urn) {
-            self.take_off(order, order.left);
-            return OrderEvent::Rejected { urn, reason };
-        }
-        // Of before a restart: it never stood, and its number is used.
-        if urn < self.next_urn {
-            return OrderEvent::Mismatch { urn };
-        }
-        self.next_urn = urn.saturating_add(1);
-        OrderEvent::Rejected { urn, reason }
-    }
-
-    /// Shares of an order will not trade.
-    fn take_off(&mut self, order: Standing, shares: u32) {
-        self.risk.release(order.security as usize, order.side, shares, order.price);
-        self.keep(order, order.left - shares);
-    }
-
-    /// So many shares of an order are left; with none it goes, and takes along the one that should
-    /// have replaced it: of an order that does not stand the exchange makes no other.
-    fn keep(&mut self, order: Standing, left: u32) {
-        let place = self.place(order.urn);
-        self.standing[place] = (left != 0).then_some(Standing { left, ..order });
-        self.count -= usize::from(left == 0);
-        if left == 0
-            && order.successor != 0
-            && let Some(&mut successor) = self.get(order.successor)
-        {
-            self.take_off(successor, successor.left);
-        }
-    }
-
-    /// The order that this one should have replaced stands as before.
-    fn keep_predecessor(&mut self, urn: u32) {
-        let replaced = |order: &&mut Standing| order.successor == urn;
-        if let Some(order) = self.standing.iter_mut().flatten().find(replaced) {
-            order.successor = 0;
         }
     }
 

@@ -24,10 +24,10 @@ pub struct Limits {
     /// Length of that time, ns. Default 1 s.
     pub rate_window_ns: u64,
     /// Shares of one security, long or short, if everything that stands should trade. Default
-    /// 10,000.
+    /// 10,000. What makes a position smaller that is beyond it passes.
     pub position_shares: u32,
     /// Value of everything that stands and of all positions at what was paid for them. Default
-    /// 10,000,000.0000.
+    /// 10,000,000.0000. What closes a position needs none.
     pub credit: u64,
 }
 
@@ -52,6 +52,12 @@ pub enum Refused {
     /// The kill switch was thrown.
     #[error("the kill switch was thrown")]
     Killed,
+    /// An answer did not fit: positions may be wrong.
+    #[error(
+        "an answer of the exchange did not fit our orders, so positions may be wrong; compare them \
+         with the exchange's, then start again"
+    )]
+    Doubtful,
     /// No shares, or more than one order may have.
     #[error("an order of {shares} shares; 1 to {limit} are allowed")]
     Shares {
@@ -117,6 +123,9 @@ pub struct Exposure {
     pub buying: u64,
     /// Shares of orders that may still sell.
     pub selling: u64,
+    /// What was paid for the shares held, or taken for those sold short, four decimals. Of a
+    /// position that becomes smaller the cost falls in proportion, whatever price that has.
+    pub cost: u64,
 }
 
 impl Exposure {
@@ -127,13 +136,33 @@ impl Exposure {
         }
     }
 
-    /// Shares, long or short, if everything on one side trades and nothing on the other.
+    /// Shares in the direction of one side if everything on it trades and nothing on the other:
+    /// long for buying, short for selling; 0 if the position only becomes smaller by it.
     fn worst(&self, side: Side) -> u64 {
         let worst = match side {
             Side::Buy => self.position.saturating_add_unsigned(self.buying),
-            Side::Sell => self.position.saturating_sub_unsigned(self.selling),
+            Side::Sell => self.position.saturating_sub_unsigned(self.selling).saturating_neg(),
         };
-        worst.unsigned_abs()
+        worst.max(0) as u64
+    }
+
+    /// Shares change hands at a price: a position that grows costs that much more; one that becomes
+    /// smaller keeps its cost for each share; one that turns around has the price of the trade.
+    fn moved(&mut self, side: Side, shares: u32, price: u32) {
+        let (before, shares, price) = (self.position, u64::from(shares), u64::from(price));
+        self.position = match side {
+            Side::Buy => before.saturating_add_unsigned(shares),
+            Side::Sell => before.saturating_sub_unsigned(shares),
+        };
+        let (held, after) = (before.unsigned_abs(), self.position.unsigned_abs());
+        self.cost = if before.signum() * self.position.signum() < 0 {
+            after.saturating_mul(price)
+        } else if after >= held {
+            self.cost.saturating_add(shares.saturating_mul(price))
+        } else {
+            // Less than the cost before, which is of 64 bits.
+            (u128::from(self.cost) * u128::from(after) / u128::from(held)) as u64
+        };
     }
 }
 
@@ -163,7 +192,18 @@ pub struct Risk {
     /// that was filled longest ago.
     free_at_ns: Box<[u64]>,
     next_place: usize,
-    killed: bool,
+    stopped: Stopped,
+}
+
+/// Whether orders pass at all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stopped {
+    #[default]
+    No,
+    /// [`Refused::Doubtful`].
+    Doubtful,
+    /// [`Refused::Killed`].
+    Killed,
 }
 
 impl Risk {
@@ -175,7 +215,7 @@ impl Risk {
             owed: 0,
             free_at_ns: vec![0; rate].into(),
             next_place: 0,
-            killed: false,
+            stopped: Stopped::No,
             limits,
         }
     }
@@ -186,8 +226,8 @@ impl Risk {
     /// The first [`Refused`] in the order of its variants; nothing was counted.
     #[inline(always)]
     pub fn take(&mut self, order: &Intent, now_ns: u64) -> Result<(), Refused> {
-        if self.killed {
-            return Err(Refused::Killed);
+        if self.stopped != Stopped::No {
+            return Err(self.stopped());
         }
         let limits = &self.limits;
         let (shares, price) = (order.shares, order.price);
@@ -212,7 +252,7 @@ impl Risk {
             return Err(Refused::Position { shares: worst, limit: limits.position_shares });
         }
         let owed = self.owed.saturating_add(value);
-        if owed > limits.credit {
+        if owed > limits.credit && worst != 0 {
             return Err(Refused::Credit { value: owed, limit: limits.credit });
         }
         *exposure = after;
@@ -222,6 +262,15 @@ impl Risk {
         }
         self.owed = owed;
         Ok(())
+    }
+
+    /// Why no order passes, of one who is stopped.
+    #[cold]
+    const fn stopped(&self) -> Refused {
+        match self.stopped {
+            Stopped::Doubtful => Refused::Doubtful,
+            _ => Refused::Killed,
+        }
     }
 
     /// Counts a message against the rate: cancels are not held up by any other limit.
@@ -263,29 +312,26 @@ impl Risk {
         let Some(exposure) = self.exposures.get_mut(security) else { return };
         let standing = exposure.standing(side);
         *standing = standing.saturating_sub(shares.into());
-        let before = exposure.position.unsigned_abs();
-        exposure.position += match side {
-            Side::Buy => i64::from(shares),
-            Side::Sell => -i64::from(shares),
-        };
-        self.owed = self.owed.saturating_sub(u64::from(shares) * u64::from(price));
-        // What a position owes grows with it and falls with it, at the price of the trade.
-        let after = exposure.position.unsigned_abs();
-        let moved = before.abs_diff(after) * u64::from(paid);
-        self.owed = match after > before {
-            true => self.owed.saturating_add(moved),
-            false => self.owed.saturating_sub(moved),
-        };
+        let cost = exposure.cost;
+        exposure.moved(side, shares, paid);
+        let stood = u64::from(shares) * u64::from(price);
+        self.owed = self.owed.saturating_sub(stood).saturating_sub(cost);
+        self.owed = self.owed.saturating_add(exposure.cost);
+    }
+
+    /// Lets no order pass any more: what is known of orders and positions may be wrong.
+    pub fn doubt(&mut self) {
+        self.stopped = self.stopped.max(Stopped::Doubtful);
     }
 
     /// Throws the kill switch: no order passes any more.
     pub const fn kill(&mut self) {
-        self.killed = true;
+        self.stopped = Stopped::Killed;
     }
 
     /// Whether the kill switch was thrown.
     pub const fn is_killed(&self) -> bool {
-        self.killed
+        matches!(self.stopped, Stopped::Killed)
     }
 
     /// What one security may still become.
@@ -370,13 +416,64 @@ mod tests {
         let mut risk = Risk::new(Limits { rate: 100, ..limits() }, 1);
         risk.take(&buy(100, 500), 0).unwrap();
         risk.traded(0, Side::Buy, 100, 500, 490);
-        let held = Exposure { position: 100, ..Exposure::default() };
+        let held = Exposure { position: 100, cost: 49_000, ..Exposure::default() };
         assert_eq!((risk.exposure(0), risk.owed()), (Some(held), 49_000));
         let sell = Intent { side: Side::Sell, ..buy(100, 500) };
         risk.take(&sell, 0).unwrap();
         assert_eq!(risk.owed(), 99_000);
         risk.traded(0, Side::Sell, 100, 500, 490);
         assert_eq!((risk.exposure(0), risk.owed()), (Some(Exposure::default()), 0));
+    }
+
+    /// Trades of a security at so many shares and a price, nothing else standing.
+    fn trade(risk: &mut Risk, security: usize, side: Side, shares: u32, price: u32) {
+        risk.restore(security, side, shares, price);
+        risk.traded(security, side, shares, price, price);
+    }
+
+    #[test]
+    fn what_one_security_earns_or_loses_is_no_credit_or_debt_of_another() {
+        let mut risk = Risk::new(limits(), 2);
+        trade(&mut risk, 0, Side::Buy, 100, 490);
+        trade(&mut risk, 1, Side::Buy, 100, 490);
+        assert_eq!(risk.owed(), 98_000);
+        // At double: the other is still held, and still costs what it did.
+        trade(&mut risk, 0, Side::Sell, 100, 980);
+        assert_eq!(risk.owed(), 49_000);
+        // At half: nothing is held, and nothing owed for it.
+        trade(&mut risk, 1, Side::Sell, 100, 245);
+        assert_eq!((risk.owed(), risk.exposure(1)), (0, Some(Exposure::default())));
+        // A part of a position costs a part; one that turns around costs what its new side does.
+        trade(&mut risk, 0, Side::Buy, 30, 100);
+        trade(&mut risk, 0, Side::Buy, 10, 500);
+        trade(&mut risk, 0, Side::Sell, 10, 7);
+        assert_eq!((risk.owed(), risk.exposure(0).unwrap().position), (6_000, 30));
+        trade(&mut risk, 0, Side::Sell, 50, 200);
+        assert_eq!((risk.owed(), risk.exposure(0).unwrap().position), (4_000, -20));
+        trade(&mut risk, 0, Side::Buy, 20, 900);
+        assert_eq!(risk.owed(), 0);
+    }
+
+    #[test]
+    fn a_position_beyond_the_limits_can_be_closed_and_not_turned_around_beyond_them() {
+        for (held, closes) in [(Side::Buy, Side::Sell), (Side::Sell, Side::Buy)] {
+            let mut risk = Risk::new(Limits { rate: 100, ..limits() }, 1);
+            trade(&mut risk, 0, held, 300, 500);
+            assert_eq!(risk.owed(), 150_000, "beyond the credit");
+            let order = |side, shares| Intent { side, ..buy(shares, 500) };
+            let refused = risk.take(&order(held, 1), 0);
+            assert_eq!(refused, Err(Refused::Position { shares: 301, limit: 150 }));
+            for _ in 0..3 {
+                assert_eq!(risk.take(&order(closes, 100), 0), Ok(()));
+            }
+            // What stands would close it: more would open another.
+            let refused = risk.take(&order(closes, 1), 0);
+            assert_eq!(refused, Err(Refused::Credit { value: 300_500, limit: 100_000 }));
+            for _ in 0..3 {
+                risk.traded(0, closes, 100, 500, 500);
+            }
+            assert_eq!((risk.owed(), risk.exposure(0)), (0, Some(Exposure::default())));
+        }
     }
 
     #[test]
@@ -398,5 +495,12 @@ mod tests {
         risk.kill();
         assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed));
         assert_eq!(risk.message(0), Ok(()), "cancels still do");
+        risk.doubt();
+        assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed), "doubt takes nothing back");
+        let mut risk = Risk::new(limits(), 1);
+        risk.doubt();
+        assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Doubtful));
+        risk.kill();
+        assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed));
     }
 }

@@ -1,5 +1,6 @@
 //! Orders meet by price and time.
 
+mod requests;
 mod snapshot;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -7,8 +8,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use zerocopy::IntoBytes;
 
 use crate::proto::itch::{self, Stock};
-use crate::proto::ouch::answers::{self, Accepted, Cancelled, Executed, Rejected, Replaced};
-use crate::proto::ouch::{self, Request, time_in_force};
+use crate::proto::ouch;
+use crate::proto::ouch::answers::{self, Cancelled, Executed};
 use crate::proto::{Side, Text};
 
 /// Who sent an order; the crowd is nobody.
@@ -38,6 +39,8 @@ struct Resting {
     side: Side,
     price: u32,
     shares: u32,
+    /// Shares that traded, of the orders too that it replaced: a member's quantities count them.
+    executed: u32,
 }
 
 /// Numbers of the orders of one side, by price and time.
@@ -150,7 +153,7 @@ impl Exchange {
         if shares == 0 || usize::from(locate) > self.books.len() || locate == 0 {
             return None;
         }
-        let order = Resting { owner: None, locate, side, price, shares };
+        let order = Resting { owner: None, locate, side, price, shares, executed: 0 };
         let reference = self.number();
         self.matched(reference, order, true, now_ns, out)
     }
@@ -193,193 +196,6 @@ impl Exchange {
         };
         out.feed.push(replaced.as_bytes().to_vec());
         Some(new)
-    }
-
-    /// Takes a request of a member.
-    pub fn request(
-        &mut self,
-        member: MemberId,
-        request: &Request<'_>,
-        now_ns: u64,
-        out: &mut Output,
-    ) {
-        match request {
-            Request::EnterOrder(enter) => self.enter(member, enter, now_ns, out),
-            Request::ReplaceOrder(replace) => self.replace(member, replace, now_ns, out),
-            Request::CancelOrder(cancel) => {
-                let Some(reference) = self.standing(member, cancel.urn.get()) else { return };
-                let shares = self.orders[&reference].shares;
-                let off = shares.saturating_sub(cancel.quantity.get());
-                if off != 0 {
-                    self.cancelled(reference, off, b'U', now_ns, out);
-                }
-            }
-            Request::MassCancel(mass) => {
-                self.cancel_all(member, mass.symbol, b'U', now_ns, out);
-                let answer = answers::MassCancelAnswered {
-                    kind: answers::MassCancelAnswered::KIND,
-                    timestamp_ns: now_ns.into(),
-                    urn: mass.urn,
-                    firm: mass.firm,
-                    symbol: mass.symbol,
-                };
-                answered(member, &answer, out);
-            }
-            Request::DisableOrderEntry(disable) => {
-                self.disabled.push((member, disable.firm));
-                let answer = answers::DisableAnswered {
-                    kind: answers::DisableAnswered::KIND,
-                    timestamp_ns: now_ns.into(),
-                    urn: disable.urn,
-                    firm: disable.firm,
-                };
-                answered(member, &answer, out);
-            }
-            Request::EnableOrderEntry(enable) => {
-                self.disabled.retain(|&entry| entry != (member, enable.firm));
-                let answer = answers::EnableAnswered {
-                    kind: answers::EnableAnswered::KIND,
-                    timestamp_ns: now_ns.into(),
-                    urn: enable.urn,
-                    firm: enable.firm,
-                };
-                answered(member, &answer, out);
-            }
-            Request::AccountQuery(_) => {
-                let used = self.last_urns.get(&member);
-                let answer = answers::AccountQueryAnswered {
-                    kind: answers::AccountQueryAnswered::KIND,
-                    timestamp_ns: now_ns.into(),
-                    next_urn: used.map_or(1, |urn| urn.saturating_add(1)).into(),
-                };
-                answered(member, &answer, out);
-            }
-            Request::ModifyOrder(modify) => {
-                let Some(reference) = self.standing(member, modify.urn.get()) else { return };
-                let shares = self.orders[&reference].shares;
-                let Some(off) = shares.checked_sub(modify.quantity.get()) else { return };
-                if modify.quantity.get() != 0 {
-                    self.reduce(reference, off, now_ns, out);
-                    let answer = answers::Modified {
-                        kind: answers::Modified::KIND,
-                        timestamp_ns: now_ns.into(),
-                        urn: modify.urn,
-                        side: modify.side,
-                        quantity: modify.quantity,
-                    };
-                    answered(member, &answer, out);
-                }
-            }
-        }
-    }
-
-    fn enter(&mut self, member: MemberId, enter: &ouch::EnterOrder, now_ns: u64, out: &mut Output) {
-        let urn = enter.urn.get();
-        // A number that was used is a repetition, and is passed over.
-        if !self.is_new(member, urn) {
-            return;
-        }
-        self.know(member, urn, 0);
-        let mut reject = |reason: u16| {
-            let rejected = Rejected {
-                kind: Rejected::KIND,
-                timestamp_ns: now_ns.into(),
-                urn: enter.urn,
-                reason: reason.into(),
-                client_order_id: enter.client_order_id,
-            };
-            answered(member, &rejected, out);
-        };
-        if self.disabled.iter().any(|entry| entry.0 == member) {
-            return reject(0x000c);
-        }
-        let Some(locate) = self.locate(enter.symbol) else { return reject(0x0017) };
-        let Some(side) = Side::from_letter(enter.side) else { return reject(0x0015) };
-        let shares = enter.quantity.get();
-        if shares == 0 || shares > ouch::MAX_QUANTITY {
-            return reject(0x0013);
-        }
-        let price = enter.price.get();
-        if price == 0 || price > ouch::MAX_PRICE {
-            return reject(0x001d);
-        }
-        let reference = self.number();
-        let accepted = Accepted {
-            kind: Accepted::KIND,
-            timestamp_ns: now_ns.into(),
-            urn: enter.urn,
-            side: enter.side,
-            quantity: enter.quantity,
-            symbol: enter.symbol,
-            price: enter.price,
-            time_in_force: enter.time_in_force,
-            display: enter.display,
-            reference: reference.into(),
-            capacity: enter.capacity,
-            intermarket_sweep: enter.intermarket_sweep,
-            cross: enter.cross,
-            state: b'L',
-            client_order_id: enter.client_order_id,
-        };
-        answered(member, &accepted, out);
-        self.know(member, urn, reference);
-        let owner = Some((member, urn));
-        let order = Resting { owner, locate, side, price: price as u32, shares };
-        let stands = enter.time_in_force != time_in_force::IOC;
-        self.matched(reference, order, stands, now_ns, out);
-    }
-
-    fn replace(
-        &mut self,
-        member: MemberId,
-        replace: &ouch::ReplaceOrder,
-        now_ns: u64,
-        out: &mut Output,
-    ) {
-        let Some(old) = self.standing(member, replace.old_urn.get()) else { return };
-        let urn = replace.urn.get();
-        if !self.is_new(member, urn) {
-            return;
-        }
-        let order = self.orders[&old];
-        let (shares, price) = (replace.quantity.get(), replace.price.get());
-        let possible = (1..=ouch::MAX_QUANTITY).contains(&shares);
-        if !possible || price == 0 || price > ouch::MAX_PRICE {
-            // The new details cannot be: the old order goes, and the new one never was.
-            self.cancelled(old, order.shares, b'U', now_ns, out);
-            return;
-        }
-        self.remove(old);
-        let deleted = itch::Deleted {
-            header: itch::Header::new(itch::Deleted::KIND, order.locate, now_ns),
-            reference: old.into(),
-        };
-        out.feed.push(deleted.as_bytes().to_vec());
-        let reference = self.number();
-        self.know(member, urn, reference);
-        let replaced = Replaced {
-            kind: Replaced::KIND,
-            timestamp_ns: now_ns.into(),
-            old_urn: replace.old_urn,
-            urn: replace.urn,
-            side: order.side.letter(),
-            quantity: replace.quantity,
-            symbol: self.stock(order.locate),
-            price: replace.price,
-            time_in_force: replace.time_in_force,
-            display: replace.display,
-            reference: reference.into(),
-            capacity: b'P',
-            intermarket_sweep: replace.intermarket_sweep,
-            cross: b'N',
-            state: b'L',
-            client_order_id: replace.client_order_id,
-        };
-        answered(member, &replaced, out);
-        let owner = Some((member, urn));
-        let order = Resting { owner, shares, price: price as u32, ..order };
-        let stands = replace.time_in_force != time_in_force::IOC;
-        self.matched(reference, order, stands, now_ns, out);
     }
 
     /// Whether a member's number is above all that it has used.
@@ -486,6 +302,10 @@ impl Exchange {
                 answered(member, &executed, out);
             }
             order.shares -= shares;
+            order.executed += shares;
+            if let Some(first) = self.orders.get_mut(&first) {
+                first.executed += shares;
+            }
             self.take(first, shares);
         }
         if order.shares == 0 {

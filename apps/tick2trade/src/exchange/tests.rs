@@ -65,6 +65,64 @@ fn what_is_left_of_an_order_stands_or_is_cancelled_as_it_says() {
     assert_eq!(letters(&out), ("J".into(), "".into()));
 }
 
+/// Reference 11.1.4: what a member asks for counts what traded. An order of 100, of which 40 have,
+/// is replaced, cancelled and modified by its total.
+#[test]
+fn quantities_of_replace_cancel_and_modify_count_what_traded() {
+    use crate::proto::ouch::{CancelOrder, ModifyOrder, ReplaceOrder};
+    let replace = |quantity: u32| ReplaceOrder {
+        kind: ReplaceOrder::KIND,
+        old_urn: 1.into(),
+        urn: 2.into(),
+        quantity: quantity.into(),
+        price: 100.into(),
+        time_in_force: b'0',
+        display: b'Y',
+        intermarket_sweep: b'N',
+        client_order_id: Text::BLANK,
+    };
+    let cancel = |quantity: u32| CancelOrder {
+        kind: CancelOrder::KIND,
+        urn: 1.into(),
+        quantity: quantity.into(),
+    };
+    let modify = |quantity: u32| ModifyOrder {
+        kind: ModifyOrder::KIND,
+        urn: 1.into(),
+        side: b'B',
+        quantity: quantity.into(),
+    };
+    let after = |request: &Request<'_>| {
+        let mut exchange = exchange(1);
+        enter(&mut exchange, 1, Side::Buy, 100, 100, b'0');
+        exchange.crowd_order(1, Side::Sell, 40, 100, 0, &mut Output::default());
+        let mut out = Output::default();
+        exchange.request(0, request, 0, &mut out);
+        let said = out.answers.first().map(|(_, answer)| match Answer::parse(answer).unwrap().0 {
+            Answer::Replaced(replaced) => ('U', replaced.quantity.get()),
+            Answer::Cancelled(off) => ('C', off.quantity.get()),
+            Answer::Modified(modified) => ('M', modified.quantity.get()),
+            other => panic!("{other:?}"),
+        });
+        let stands = exchange.levels(1, Side::Buy).first().map_or(0, |level| level.1);
+        (said, stands)
+    };
+    assert_eq!(after(&Request::ReplaceOrder(&replace(120))), (Some(('U', 80)), 80));
+    assert_eq!(after(&Request::ReplaceOrder(&replace(41))), (Some(('U', 1)), 1));
+    assert_eq!(
+        after(&Request::ReplaceOrder(&replace(40))),
+        (Some(('C', 60)), 0),
+        "nothing is left"
+    );
+    assert_eq!(after(&Request::CancelOrder(&cancel(90))), (Some(('C', 10)), 50));
+    assert_eq!(after(&Request::CancelOrder(&cancel(30))), (Some(('C', 60)), 0));
+    assert_eq!(after(&Request::CancelOrder(&cancel(0))), (Some(('C', 60)), 0));
+    assert_eq!(after(&Request::CancelOrder(&cancel(100))), (None, 60), "as many as before");
+    assert_eq!(after(&Request::ModifyOrder(&modify(90))), (Some(('M', 50)), 50));
+    assert_eq!(after(&Request::ModifyOrder(&modify(40))), (Some(('C', 60)), 0));
+    assert_eq!(after(&Request::ModifyOrder(&modify(101))), (None, 60), "never more");
+}
+
 /// What the feed says of a crowd's day is what the exchange has.
 #[test]
 fn books_built_from_the_feed_are_the_exchanges() {

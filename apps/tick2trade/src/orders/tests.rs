@@ -1,5 +1,6 @@
 use super::*;
 use crate::proto::ouch::answers::{Accepted, AccountQueryAnswered, Cancelled, Executed, Rejected};
+use crate::proto::ouch::{Answer, answers};
 use crate::risk::Exposure;
 
 fn entry() -> OrderEntry {
@@ -74,10 +75,14 @@ fn an_order_goes_its_way_and_its_exposure_with_it() {
     assert_eq!(event, OrderEvent::Live { urn: 1, reference: 77 });
     let event = entry.answer(&Answer::Executed(&executed(1, 60)));
     assert_eq!(event, OrderEvent::Executed { urn: 1, shares: 60, price: 1_500_000, left: 40 });
-    assert_eq!(exposure(&entry), Exposure { position: 60, buying: 40, selling: 0 });
+    assert_eq!(
+        exposure(&entry),
+        Exposure { position: 60, buying: 40, selling: 0, cost: 60 * 1_500_000 }
+    );
     let event = entry.answer(&Answer::Cancelled(&cancelled(1, 40)));
     assert_eq!(event, OrderEvent::Cancelled { urn: 1, shares: 40, left: 0, reason: b'U' });
-    assert_eq!(exposure(&entry), Exposure { position: 60, ..Exposure::default() });
+    let held = Exposure { position: 60, cost: 60 * 1_500_000, ..Exposure::default() };
+    assert_eq!(exposure(&entry), held);
     assert_eq!(entry.risk().owed(), 60 * 1_500_000);
     assert_eq!((entry.count(), entry.left(1)), (0, None));
 }
@@ -109,6 +114,40 @@ fn a_rejected_order_and_one_that_did_not_leave_free_what_they_took() {
     assert_eq!(event, OrderEvent::Rejected { urn: 2, reason: 0x1d });
     assert_eq!((entry.count(), entry.risk().owed()), (0, 0));
     assert_eq!(enter(&mut entry, 1), Ok(3));
+}
+
+/// A day order keeps its place, and no more than that.
+#[test]
+fn an_order_that_stands_for_long_is_in_nobodys_way() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let limits = risk::Limits { rate: 65_536, ..risk::Limits::default() };
+    let config = OrdersConfig { symbols, limits, capacity: 4, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    assert_eq!(enter(&mut entry, 100), Ok(1));
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    let mut last = 1;
+    for round in 0..13 {
+        let urn = match round % 2 {
+            0 => enter(&mut entry, 10).unwrap(),
+            // One that comes by a replacement finds a place as well.
+            _ => {
+                let old = enter(&mut entry, 10).unwrap();
+                let urn = replace(&mut entry, old, 10, 1_504_000).unwrap();
+                assert!(urn > old, "numbers rise");
+                entry.answer(&Answer::Replaced(&replaced(old, urn, 10, 1_504_000, b'L')));
+                urn
+            }
+        };
+        assert!(urn > last, "numbers rise");
+        last = urn;
+        entry.answer(&Answer::Cancelled(&cancelled(urn, 10)));
+        assert_eq!((entry.count(), entry.left(1)), (1, Some(100)));
+    }
+    assert!(last > 3 * 4, "over three times as many as the table has places");
+    // A table that is full is full, whichever number would be next.
+    let stand: Vec<_> = (0..3).map(|_| enter(&mut entry, 1).unwrap()).collect();
+    assert_eq!(enter(&mut entry, 1), Err(Refused::Full(4)));
+    assert!(stand.is_sorted() && entry.mismatches() == 0);
 }
 
 #[test]
@@ -146,7 +185,7 @@ fn the_day_replayed_brings_orders_positions_and_the_next_number_back() {
     day(&mut restarted);
     for entry in [&lived, &restarted] {
         assert_eq!((entry.next_urn(), entry.left(1), entry.left(2)), (3, Some(40), None));
-        let expected = Exposure { position: 60, buying: 40, selling: 0 };
+        let expected = Exposure { position: 60, buying: 40, selling: 0, cost: 60 * 1_500_000 };
         assert_eq!(entry.risk().exposure(0), Some(expected));
         assert_eq!(entry.mismatches(), 0);
     }
@@ -223,6 +262,59 @@ fn a_replacement_has_its_golden_bytes_and_both_orders_count() {
     assert_eq!(entry.risk().exposure(0).unwrap().buying, 180);
     assert_eq!(replace(&mut entry, 1, 1, 1_500_000), Err(Refused::Replacing(1)));
     assert_eq!(replace(&mut entry, 9, 1, 1_500_000), Err(Refused::Unknown(9)));
+}
+
+/// Reference 11.1.4: the quantity is what to be liable for in all, what traded included.
+#[test]
+fn a_replacement_is_liable_for_what_traded_too() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.answer(&Answer::Executed(&executed(1, 40)));
+    let mut bytes = [0xa5; REPLACE_LEN];
+    let collar = |_, _| Some(1_500_000);
+    assert_eq!(entry.replace(1, (80, 1_504_000), collar, 0, &mut bytes), Ok(2));
+    let golden =
+        b"\0\x29UU\0\0\0\x01\0\0\0\x02\0\0\0\x78\0\0\0\0\0\x16\xf3\x000YN              \0\0";
+    assert_eq!(&bytes[..], golden, "80 shall stand, 40 traded");
+    // Ten more trade on the way: the exchange leaves so many less.
+    entry.answer(&Answer::Executed(&executed(1, 10)));
+    entry.answer(&Answer::Replaced(&replaced(1, 2, 70, 1_504_000, b'L')));
+    assert_eq!((entry.left(2), entry.mismatches()), (Some(70), 0));
+    // What traded goes on from order to order.
+    entry.answer(&Answer::Executed(&executed(2, 5)));
+    assert_eq!(entry.replace(2, (65, 1_504_000), collar, 0, &mut bytes), Ok(3));
+    assert_eq!(bytes[12..16], [0, 0, 0, 65 + 55]);
+    assert_eq!(
+        replace(&mut entry, 2, 1, 1_504_000),
+        Err(Refused::Replacing(2)),
+        "before anything else"
+    );
+}
+
+#[test]
+fn a_replacement_liable_for_more_than_the_exchange_takes_is_refused() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let limits = risk::Limits {
+        order_shares: u32::MAX,
+        order_value: u64::MAX,
+        position_shares: u32::MAX,
+        credit: u64::MAX,
+        ..risk::Limits::default()
+    };
+    let config = OrdersConfig { symbols, limits, capacity: 4, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    enter(&mut entry, 900_000).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 900_000, b'L')));
+    entry.answer(&Answer::Executed(&executed(1, 800_000)));
+    let refused = replace(&mut entry, 1, 200_000, 1_504_000).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "200000 shares beside the 800000 that traded of the order; together 999999 at most are \
+         possible: enter another order"
+    );
+    assert_eq!((entry.count(), entry.next_urn()), (1, 2));
+    assert_eq!(replace(&mut entry, 1, 199_999, 1_504_000), Ok(2));
 }
 
 #[test]

@@ -27,6 +27,8 @@ struct Resting {
     side: Side,
     price: u64,
     left: u32,
+    /// Shares that traded, of the orders too that it replaced: quantities count them.
+    executed: u32,
 }
 
 /// Answers orders out of the books.
@@ -57,7 +59,13 @@ impl Paper {
             Request::EnterOrder(order) => self.enter(order, books, now_ns, answer),
             Request::ReplaceOrder(new) => {
                 let Some(at) = self.find(new.old_urn.get()) else { return };
-                let old = self.standing.swap_remove(at);
+                let old = self.standing[at];
+                let left = new.quantity.get().saturating_sub(old.executed);
+                if left == 0 {
+                    // All that it is to be liable for has traded.
+                    return self.cancel(at, 0, now_ns, answer);
+                }
+                self.standing.swap_remove(at);
                 let reference = self.reference();
                 answer(
                     Replaced {
@@ -66,7 +74,7 @@ impl Paper {
                         old_urn: new.old_urn,
                         urn: new.urn,
                         side: old.side.letter(),
-                        quantity: new.quantity,
+                        quantity: left.into(),
                         symbol: old.symbol,
                         price: new.price,
                         time_in_force: new.time_in_force,
@@ -80,7 +88,7 @@ impl Paper {
                     }
                     .as_bytes(),
                 );
-                let (urn, price, left) = (new.urn.get(), new.price.get(), new.quantity.get());
+                let (urn, price) = (new.urn.get(), new.price.get());
                 self.standing.push(Resting { urn, price, left, ..old });
             }
             Request::CancelOrder(cancel) => {
@@ -132,6 +140,7 @@ impl Paper {
             side,
             price: order.price.get(),
             left: order.quantity.get(),
+            executed: 0,
         };
         if order.time_in_force != time_in_force::IOC {
             self.standing.push(resting);
@@ -179,6 +188,7 @@ impl Paper {
     ) {
         let shares = u64::from(order.left).min(shares) as u32;
         order.left -= shares;
+        order.executed += shares;
         self.executed += u64::from(shares);
         self.answered += 1;
         answer(
@@ -195,10 +205,10 @@ impl Paper {
         );
     }
 
-    /// So many shares of an order remain, 0 for none.
-    fn cancel(&mut self, at: usize, left: u32, now_ns: u64, answer: &mut impl FnMut(&[u8])) {
+    /// An order is reduced to so many shares, those included that traded; 0 for nothing.
+    fn cancel(&mut self, at: usize, quantity: u32, now_ns: u64, answer: &mut impl FnMut(&[u8])) {
         let order = &mut self.standing[at];
-        let shares = order.left.saturating_sub(left);
+        let shares = order.left.saturating_sub(quantity.saturating_sub(order.executed));
         order.left -= shares;
         if shares != 0 {
             answer(off(order.urn, shares, b'U', now_ns).as_bytes());

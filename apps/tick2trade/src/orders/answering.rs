@@ -1,0 +1,210 @@
+//! What the exchange's answers do to our orders.
+
+use super::{OrderEntry, OrderEvent, Standing};
+use crate::proto::Side;
+use crate::proto::ouch::{self, Answer, Symbol, answers};
+
+/// What an answer says of an order that was taken.
+#[derive(Debug, Clone, Copy)]
+struct Taken {
+    urn: u32,
+    symbol: Symbol,
+    side: u8,
+    shares: u32,
+    /// Shares that traded under the numbers that it had before.
+    executed: u32,
+    price: u64,
+    immediate: bool,
+}
+
+impl OrderEntry {
+    /// Takes an answer of the exchange, one that was counted, in its order.
+    pub fn answer(&mut self, answer: &Answer<'_>) -> OrderEvent {
+        let event = match *answer {
+            Answer::SystemEvent(event) => OrderEvent::Day(event.event),
+            Answer::Accepted(accepted) => self.accepted(accepted),
+            Answer::Replaced(replaced) => self.replaced(replaced),
+            Answer::Executed(trade) => {
+                self.executed(trade.urn.get(), trade.quantity.get(), trade.price.get())
+            }
+            Answer::Cancelled(off) => self.cancelled(off.urn.get(), off.quantity.get(), off.reason),
+            Answer::SelfMatchCancelled(off) => {
+                self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
+            }
+            Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
+            Answer::AccountQueryAnswered(known) => self.resumed(known.next_urn.get()),
+            _ => OrderEvent::Other,
+        };
+        let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
+        self.mismatches += u64::from(is_mismatch);
+        // A trade that is declared void is named by its number alone.
+        if is_mismatch || matches!(answer, Answer::Broken(_)) {
+            self.risk.doubt();
+        }
+        event
+    }
+
+    /// The exchange knows of no order from this number on: what was sent with one was lost with its
+    /// connection, before it arrived.
+    fn resumed(&mut self, next_urn: u32) -> OrderEvent {
+        let before = self.count;
+        for place in 0..self.standing.len() {
+            if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
+                self.not_sent(order.urn);
+            }
+        }
+        self.next_urn = self.next_urn.max(next_urn);
+        OrderEvent::Resumed { lost: before - self.count }
+    }
+
+    fn accepted(&mut self, accepted: &answers::Accepted) -> OrderEvent {
+        let taken = Taken {
+            urn: accepted.urn.get(),
+            symbol: accepted.symbol,
+            side: accepted.side,
+            shares: accepted.quantity.get(),
+            executed: 0,
+            price: accepted.price.get(),
+            immediate: accepted.time_in_force == ouch::time_in_force::IOC,
+        };
+        let Taken { urn, shares, .. } = taken;
+        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
+        if accepted.state == b'D' {
+            self.take_off(order, order.left);
+            return OrderEvent::Cancelled { urn, shares, left: 0, reason: accepted.state };
+        }
+        OrderEvent::Live { urn, reference: accepted.reference.get() }
+    }
+
+    /// The old order is gone, and the new one has what it says. What traded of the old one counts
+    /// among what the new one is liable for.
+    fn replaced(&mut self, replaced: &answers::Replaced) -> OrderEvent {
+        let (old_urn, urn) = (replaced.old_urn.get(), replaced.urn.get());
+        let Some(&mut old) = self.get(old_urn) else { return OrderEvent::Mismatch { urn } };
+        self.take_off(Standing { successor: 0, ..old }, old.left);
+        let executed = old.executed;
+        let taken = Taken {
+            urn,
+            symbol: replaced.symbol,
+            side: replaced.side,
+            shares: replaced.quantity.get(),
+            executed,
+            price: replaced.price.get(),
+            immediate: replaced.time_in_force == ouch::time_in_force::IOC,
+        };
+        let Some(order) = self.taken(&taken) else { return OrderEvent::Mismatch { urn } };
+        if replaced.state == b'D' {
+            self.take_off(order, order.left);
+            let (shares, reason) = (taken.shares, replaced.state);
+            return OrderEvent::Cancelled { urn, shares, left: 0, reason };
+        }
+        OrderEvent::Replaced { old_urn, urn, reference: replaced.reference.get() }
+    }
+
+    /// An order stands as the exchange took it; `None` if that cannot be ours.
+    fn taken(&mut self, taken: &Taken) -> Option<Standing> {
+        if self.get(taken.urn).is_none() && !self.recover(taken) {
+            return None;
+        }
+        let order = *self.get(taken.urn)?;
+        // The exchange may take less, and at a better price, never more.
+        let left = order.left.min(taken.shares);
+        if left != taken.shares {
+            return None;
+        }
+        let price = u32::try_from(taken.price).unwrap_or(order.price);
+        self.risk.release(order.security as usize, order.side, order.left, order.price);
+        let order = Standing { left, price, executed: taken.executed, ..order };
+        self.risk.restore(order.security as usize, order.side, order.left, order.price);
+        let place = self.place(taken.urn);
+        self.standing[place] = Some(order);
+        Some(order)
+    }
+
+    /// An order of before a restart stands again. `false` if it cannot: an unknown security, or a
+    /// place that another order has.
+    fn recover(&mut self, taken: &Taken) -> bool {
+        let &Taken { urn, shares: left, executed, immediate, .. } = taken;
+        let security = self.symbols.iter().position(|&symbol| symbol == taken.symbol);
+        let (Some(security), Some(side)) = (security, Side::from_letter(taken.side)) else {
+            return false;
+        };
+        let place = self.place(urn);
+        // A number below the next is of an order that came and went.
+        if urn < self.next_urn || self.standing[place].is_some() {
+            return false;
+        }
+        let Ok(price) = u32::try_from(taken.price) else { return false };
+        self.risk.restore(security, side, left, price);
+        let security = security as u32;
+        let successor = 0;
+        let order = Standing { urn, security, side, price, left, executed, immediate, successor };
+        self.standing[place] = Some(order);
+        self.count += 1;
+        self.next_urn = urn.saturating_add(1);
+        true
+    }
+
+    fn executed(&mut self, urn: u32, shares: u32, price: u64) -> OrderEvent {
+        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
+        let Some(left) = order.left.checked_sub(shares) else {
+            return OrderEvent::Mismatch { urn };
+        };
+        let paid = u32::try_from(price).unwrap_or(order.price);
+        self.risk.traded(order.security as usize, order.side, shares, order.price, paid);
+        let executed = order.executed.saturating_add(shares);
+        self.keep(Standing { executed, ..order }, left);
+        OrderEvent::Executed { urn, shares, price, left }
+    }
+
+    fn cancelled(&mut self, urn: u32, shares: u32, reason: u8) -> OrderEvent {
+        let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
+        if shares > order.left {
+            return OrderEvent::Mismatch { urn };
+        }
+        self.take_off(order, shares);
+        OrderEvent::Cancelled { urn, shares, left: order.left - shares, reason }
+    }
+
+    fn rejected(&mut self, urn: u32, reason: u16) -> OrderEvent {
+        self.keep_predecessor(urn);
+        if let Some(&mut order) = self.get(urn) {
+            self.take_off(order, order.left);
+            return OrderEvent::Rejected { urn, reason };
+        }
+        // Of before a restart: it never stood, and its number is used.
+        if urn < self.next_urn {
+            return OrderEvent::Mismatch { urn };
+        }
+        self.next_urn = urn.saturating_add(1);
+        OrderEvent::Rejected { urn, reason }
+    }
+
+    /// Shares of an order will not trade.
+    pub(super) fn take_off(&mut self, order: Standing, shares: u32) {
+        self.risk.release(order.security as usize, order.side, shares, order.price);
+        self.keep(order, order.left - shares);
+    }
+
+    /// So many shares of an order are left; with none it goes, and takes along the one that should
+    /// have replaced it: of an order that does not stand the exchange makes no other.
+    fn keep(&mut self, order: Standing, left: u32) {
+        let place = self.place(order.urn);
+        self.standing[place] = (left != 0).then_some(Standing { left, ..order });
+        self.count -= usize::from(left == 0);
+        if left == 0
+            && order.successor != 0
+            && let Some(&mut successor) = self.get(order.successor)
+        {
+            self.take_off(successor, successor.left);
+        }
+    }
+
+    /// The order that this one should have replaced stands as before.
+    pub(super) fn keep_predecessor(&mut self, urn: u32) {
+        let replaced = |order: &&mut Standing| order.successor == urn;
+        if let Some(order) = self.standing.iter_mut().flatten().find(replaced) {
+            order.successor = 0;
+        }
+    }
+}
