@@ -88,7 +88,9 @@ impl From<VerbsError> for Errno {
         tracing::info!(%error, "refused");
         Self(match error {
             VerbsError::Unsupported { .. } => libc::EOPNOTSUPP,
-            VerbsError::CqTooSmall { .. } | VerbsError::Mempool(_) => libc::ENOMEM,
+            VerbsError::CqTooSmall { .. }
+            | VerbsError::ChannelFull { .. }
+            | VerbsError::Mempool(_) => libc::ENOMEM,
             VerbsError::WindowsBound { .. } | VerbsError::StillPosted { .. } => libc::EBUSY,
             VerbsError::NoRoute { .. } => libc::ENETUNREACH,
             VerbsError::Thread(_) => libc::EAGAIN,
