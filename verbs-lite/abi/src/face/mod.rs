@@ -41,6 +41,7 @@ mod qp;
 mod queue_pair;
 pub(crate) mod rdma_cm;
 pub(crate) mod refused;
+mod rights;
 mod srq;
 mod text;
 mod tree;
