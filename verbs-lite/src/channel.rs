@@ -1,6 +1,8 @@
 //! [`CompletionChannel`]: waiting for completions instead of polling.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrocx_core::CompletionEvents;
@@ -9,8 +11,39 @@ use crate::context::RdmaContext;
 use crate::cq::{Cq, Notify, Room};
 use crate::error::VerbsError;
 
-/// log2 of the entries of the event queue: an armed completion queue takes one at a time.
-const LOG_ENTRIES: u8 = 8;
+/// log2 of the entries of the event queue: an armed completion queue takes one at a time. Half of
+/// them are for those that were taken, and that the device was not told of.
+const LOG_ENTRIES: u8 = 11;
+const _: () = assert!(CompletionChannel::MAX_QUEUES == 1 << (LOG_ENTRIES - 1));
+
+/// Completion queues that may have an entry in an event queue.
+#[derive(Debug, Default)]
+struct Seats {
+    taken: AtomicU32,
+    /// Those of queues that are gone; an event of theirs may still wait.
+    left: AtomicU32,
+}
+
+/// The entry of a completion queue in the event queue of its channel.
+#[derive(Debug)]
+pub(crate) struct Seat(Arc<Seats>);
+
+impl Seats {
+    fn take(this: &Arc<Self>) -> Result<Seat, VerbsError> {
+        let max = CompletionChannel::MAX_QUEUES;
+        let one_more = |taken| (taken < max).then_some(taken + 1);
+        match this.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
+            Ok(_) => Ok(Seat(Arc::clone(this))),
+            Err(_) => Err(VerbsError::ChannelFull { max }),
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.left.fetch_add(1, Ordering::Release);
+    }
+}
 
 /// Wakes a waiter when one of its completion queues, once armed, has something to report.
 ///
@@ -21,6 +54,7 @@ const LOG_ENTRIES: u8 = 8;
 #[derive(Debug)]
 pub struct CompletionChannel {
     events: CompletionEvents,
+    seats: Arc<Seats>,
 }
 
 impl RdmaContext {
@@ -28,13 +62,13 @@ impl RdmaContext {
     ///
     /// # Errors
     ///
-    /// Those of [`RdmaContext::create_cq`].
+    /// Those of [`RdmaContext::create_cq`], and [`VerbsError::ChannelFull`].
     pub fn create_cq_with_events(
         &self,
         entries: u32,
         channel: &CompletionChannel,
     ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Room::Reserved, Some(&channel.events))
+        Cq::new(self, entries, Room::Reserved, Some(channel))
     }
 
     /// Makes a completion queue like [`RdmaContext::create_cq`] that reserves no room for its queue
@@ -44,13 +78,13 @@ impl RdmaContext {
     ///
     /// # Errors
     ///
-    /// Those of [`RdmaContext::create_cq`].
+    /// Those of [`RdmaContext::create_cq_with_events`].
     pub fn create_cq_unreserved(
         &self,
         entries: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Room::Shared, channel.map(CompletionChannel::events))
+        Cq::new(self, entries, Room::Shared, channel)
     }
 
     /// Makes a channel that wakes its waiter by the eventfd of interrupt `vector`.
@@ -60,13 +94,22 @@ impl RdmaContext {
     /// What the device refused, or the system's reason for refusing the interrupt.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create_comp_channel(&self, vector: u16) -> Result<CompletionChannel, VerbsError> {
-        Ok(CompletionChannel { events: CompletionEvents::new(self.device(), LOG_ENTRIES, vector)? })
+        let events = CompletionEvents::new(self.device(), LOG_ENTRIES, vector)?;
+        Ok(CompletionChannel { events, seats: Arc::default() })
     }
 }
 
 impl CompletionChannel {
+    /// Completion queues that may report to one channel at a time.
+    pub const MAX_QUEUES: u32 = 1024;
+
     pub(crate) fn events(&self) -> &CompletionEvents {
         &self.events
+    }
+
+    /// Makes sure that there is room for the events of one more completion queue.
+    pub(crate) fn seat(&self) -> Result<Seat, VerbsError> {
+        Seats::take(&self.seats)
     }
 
     /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
@@ -114,7 +157,14 @@ impl CompletionChannel {
 
     /// The next completion queue that fired, by its number.
     pub fn poll(&mut self) -> Option<u32> {
-        self.events.poll()
+        let left = self.seats.left.load(Ordering::Acquire);
+        let next = self.events.poll();
+        if next.is_none() && left > 0 {
+            // Nothing waits any more of those that were gone before.
+            self.seats.left.fetch_sub(left, Ordering::AcqRel);
+            self.seats.taken.fetch_sub(left, Ordering::AcqRel);
+        }
+        next
     }
 
     /// Asks for a wake-up at the next event, or at once if one was not polled yet.

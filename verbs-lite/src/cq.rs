@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
-use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
+use ferrocx_core::{Armer, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
+use crate::channel::{CompletionChannel, Seat};
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::{Failure, VerbsError};
 use crate::types::{Qpn, Rkey};
@@ -30,6 +31,8 @@ pub(crate) struct CqCore {
     entries: AtomicU32,
     /// Entries that no queue pair was promised; `None` where none are promised.
     free: Option<AtomicU32>,
+    /// Its entry in the event queue that it reports to. Given back after the queue is destroyed.
+    _seat: Option<Seat>,
 }
 
 impl CqCore {
@@ -117,19 +120,20 @@ impl Cq {
         context: &RdmaContext,
         entries: u32,
         room: Room,
-        events: Option<&CompletionEvents>,
+        channel: Option<&CompletionChannel>,
     ) -> Result<Self, VerbsError> {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let events = events.map(CompletionEvents::handle);
+        let seat = channel.map(CompletionChannel::seat).transpose()?;
+        let events = channel.map(|channel| channel.events().handle());
         let log_size = entries.ilog2() as u8;
         let attr = CqAttr { log_size, compression: None, events: events.as_ref() };
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
         let entries = AtomicU32::new(entries);
-        let inner = Arc::new(CqCore { handle, core, entries, free });
+        let inner = Arc::new(CqCore { handle, core, entries, free, _seat: seat });
         Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
 

@@ -97,6 +97,12 @@ pub enum VerbsError {
     /// A flow rule that the queue pair does not have.
     #[error("the queue pair has no such flow rule: it was destroyed, or is another one's")]
     NoSuchFlow,
+    /// A completion channel has as many queues as it has room for their events.
+    #[error("the completion channel serves {max} completion queues already; make another channel")]
+    ChannelFull {
+        /// Queues of a channel.
+        max: u32,
+    },
     /// Two shared queues of an XRC domain with one number: their completions could not be told
     /// apart.
     #[error("user_index {user_index} is another shared queue's of the XRC domain; take another")]

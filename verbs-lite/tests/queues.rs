@@ -147,3 +147,39 @@ fn events_wait_for_as_many_completions_as_they_are_told() {
     assert!(!channel.wait(&mut [&mut two.a.cq], Some(Duration::from_millis(1))).unwrap());
     two.world.assert_clean();
 }
+
+#[test]
+fn a_channel_keeps_an_event_of_each_of_its_queues() {
+    const QUEUES: usize = 300;
+    let two = Two::new();
+    let mut channel = two.a.context.create_comp_channel(1).unwrap();
+    let mut ends = Vec::new();
+    for _ in 0..QUEUES {
+        let cq = two.a.context.create_cq_with_events(2, &channel).unwrap();
+        let config = QpConfig { max_send_wr: 1, max_recv_wr: 1, ..small() };
+        let mut qp: Qp = two.a.pd.create_qp(&cq, &config).unwrap();
+        cq.arm(Notify::Next);
+        // What is posted now is flushed: each queue has a completion, and nobody takes its event.
+        qp.to_error().unwrap();
+        qp.post_send_inline(&SendWr::signaled(1, SendOp::Send), b"x").unwrap();
+        ends.push((cq, qp));
+    }
+    two.world.settle();
+    let mut fired: Vec<u32> = std::iter::from_fn(|| channel.poll()).collect();
+    fired.sort_unstable();
+    let mut expected: Vec<u32> = ends.iter().map(|(cq, _)| cq.number()).collect();
+    expected.sort_unstable();
+    assert_eq!(fired, expected);
+    // As many as there is room for events of; those that are gone have none once it is empty.
+    let context = two.a.context.clone();
+    let make = || context.create_cq_with_events(1, &channel);
+    let rest = CompletionChannel::MAX_QUEUES as usize - QUEUES;
+    let more: Vec<_> = (0..rest).map(|_| make().unwrap()).collect();
+    let refused = make().unwrap_err();
+    assert!(matches!(refused, VerbsError::ChannelFull { max: 1024 }), "{refused}");
+    drop(more);
+    assert!(make().is_err(), "an event of theirs may wait");
+    assert_eq!(channel.poll(), None);
+    drop(context.create_cq_with_events(1, &channel).unwrap());
+    two.world.assert_clean();
+}

@@ -37,6 +37,9 @@ fn join(two: &Two, qa: &mut Qp, target: &mut Qp) {
     target.connect(&rtr(&two.b, &two.a, qa.qpn(), PSNS[0])).unwrap();
 }
 
+/// What ended at `b`, with the index of its shared queue, and at `a`.
+type Ends = (Vec<(u32, Wc<Buf>)>, Vec<Wc<Buf>>);
+
 impl Scene {
     fn new() -> Self {
         let two = Two::new();
@@ -59,8 +62,7 @@ impl Scene {
         self.qa.post_send_xrc_inline(self.srqs[queue].srqn(), &wr, bytes).unwrap();
     }
 
-    /// What ended at `b`, with the index of its shared queue, and at `a`.
-    fn run(&mut self) -> (Vec<(u32, Wc<Buf>)>, Vec<Wc<Buf>>) {
+    fn run(&mut self) -> Ends {
         self.two.world.settle();
         let sent = take(&mut self.two.a.cq, &mut self.qa);
         let mut got = Vec::new();

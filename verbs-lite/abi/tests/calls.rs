@@ -188,6 +188,36 @@ fn a_shared_queue_keeps_its_receives_whoever_ends_in_mid_message() {
     world.close();
 }
 
+#[test]
+fn memory_is_registered_for_what_the_program_may_do_with_it() {
+    const LOCAL_WRITE: c_int = 1;
+    const REMOTE_READ: c_int = 4;
+    let api = api();
+    let device = calls::open(api).0;
+    let pd = c!((api.ibv_alloc_pd)(device));
+    let pages = Pages::new(3 * 4096);
+    let protect = |at: usize, rights| {
+        assert_eq!(c!(libc::mprotect(pages.0.add(at * 4096).cast(), 4096, rights)), 0);
+    };
+    let register = |first: usize, count: usize, access| {
+        let mr = c!((api.ibv_reg_mr)(pd, pages.0.add(first * 4096).cast(), count * 4096, access));
+        if mr.is_null() {
+            assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EFAULT));
+        } else {
+            assert_eq!(c!((api.ibv_dereg_mr)(mr)), 0);
+        }
+        !mr.is_null()
+    };
+    protect(1, libc::PROT_READ);
+    protect(2, libc::PROT_NONE);
+    assert!(register(0, 1, LOCAL_WRITE) && register(0, 2, REMOTE_READ) && register(0, 1, 0));
+    assert!(!register(1, 1, LOCAL_WRITE), "it is only read");
+    assert!(!register(0, 2, LOCAL_WRITE), "a part of it is only read");
+    assert!(!register(2, 1, 0) && !register(1, 2, REMOTE_READ), "nobody may read it");
+    assert_eq!(c!((api.ibv_dealloc_pd)(pd)), 0);
+    assert_eq!(c!((api.ibv_close_device)(device)), 0);
+}
+
 /// Runs one of the tests below in a process of its own, with something to tell it apart.
 fn alone(test: &str, value: &str) -> ExitStatus {
     let mut child = Command::new(env::current_exe().unwrap())

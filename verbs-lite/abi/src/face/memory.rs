@@ -12,7 +12,7 @@ use super::context::{Context, Shared};
 use super::handles::KnownRegion;
 use super::life::Users;
 use super::unmapped::Watched;
-use super::{Errno, give_out, object, take_back, tried};
+use super::{Errno, give_out, object, rights, take_back, tried};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
 use crate::node::lock;
 
@@ -107,6 +107,15 @@ pub(super) fn access_of(flags: u32) -> Option<Access> {
     Some(rights.fold(Access::empty(), |all, (_, right)| all | *right))
 }
 
+/// The whole pages that bytes of the program's stand in: where they begin, and their bytes.
+fn pages_of(addr: *mut c_void, length: usize) -> Result<(NonNull<u8>, usize), Errno> {
+    let offset = addr.addr() % PAGE_BYTES;
+    let bytes = length.checked_add(offset).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
+    let bytes = bytes.filter(|_| length > 0).ok_or(Errno::INVALID)?;
+    let base = NonNull::new(addr.wrapping_byte_sub(offset).cast()).ok_or(Errno(libc::EFAULT))?;
+    Ok((base, bytes))
+}
+
 /// Registers a program's memory under addresses that start at `start`.
 fn register(
     pd: *mut ibv_pd,
@@ -118,13 +127,8 @@ fn register(
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
     let shared = promised!(Context::here(context))?;
     let start = if access.contains(Access::ZERO_BASED) { 0 } else { start };
-    let offset = addr.addr() % PAGE_BYTES;
-    let bytes = length.checked_add(offset).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
-    let bytes = bytes.filter(|_| length > 0).ok_or(Errno::INVALID)?;
-    let base = NonNull::new(addr.wrapping_byte_sub(offset).cast()).ok_or(Errno(libc::EFAULT))?;
-    if !is_mapped(base, bytes) {
-        return Err(Errno(libc::EFAULT));
-    }
+    let (offset, (base, bytes)) = (addr.addr() % PAGE_BYTES, pages_of(addr, length)?);
+    rights::check(base, bytes, access)?;
     // The program's promise is the interface's: the memory stays until it is deregistered. One that
     // breaks it is caught, see `unmapped`.
     let region = promised!(Region::adopt(base, bytes, Box::new(()))).map_err(|error| {
@@ -142,13 +146,6 @@ fn register(
     lock(&shared.handles.regions).insert(face.handle, known);
     let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
     Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
-}
-
-/// Whether the system knows all of a range, as one that a driver would pin.
-fn is_mapped(base: NonNull<u8>, bytes: usize) -> bool {
-    // SAFETY: advice without effect on anything but caches of the system, which fails where
-    // nothing is mapped.
-    unsafe { libc::msync(base.as_ptr().cast(), bytes, libc::MS_ASYNC) == 0 }
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr(
@@ -229,6 +226,11 @@ impl Registered {
     /// Changes what the key grants and where; `false` if this cannot be done under the same key.
     unsafe fn change(&mut self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
         let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
+        let had = access_of(self.access).unwrap_or(Access::empty());
+        if rights::writes(access) && !rights::writes(had) {
+            let (base, bytes) = pages_of(self.face.addr, self.face.length)?;
+            rights::check(base, bytes, access)?;
+        }
         let domain = promised!(Domain::of(pd));
         let mut changer = lock(&self.shared.changer);
         let changer = match &mut *changer {

@@ -41,6 +41,7 @@ mod qp;
 mod queue_pair;
 pub(crate) mod rdma_cm;
 pub(crate) mod refused;
+mod rights;
 mod srq;
 mod text;
 mod tree;
@@ -88,7 +89,9 @@ impl From<VerbsError> for Errno {
         tracing::info!(%error, "refused");
         Self(match error {
             VerbsError::Unsupported { .. } => libc::EOPNOTSUPP,
-            VerbsError::CqTooSmall { .. } | VerbsError::Mempool(_) => libc::ENOMEM,
+            VerbsError::CqTooSmall { .. }
+            | VerbsError::ChannelFull { .. }
+            | VerbsError::Mempool(_) => libc::ENOMEM,
             VerbsError::WindowsBound { .. } | VerbsError::StillPosted { .. } => libc::EBUSY,
             VerbsError::NoRoute { .. } => libc::ENETUNREACH,
             VerbsError::Thread(_) => libc::EAGAIN,
