@@ -553,8 +553,8 @@ impl Server {
                 self.work.fetch(qp, session);
             }
             qp.ring_doorbell();
-            if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
-                self.stalled.push_back(index);
+            if !session.link.waiting.is_empty() {
+                waiting::stand_in(&mut self.stalled, index);
             }
         }
         Ok(done)
