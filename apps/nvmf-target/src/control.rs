@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::auth::HostKey;
 use crate::backend::{self, Backend};
-use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length};
+use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length, taken_uuid};
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
 use crate::drive::Drives;
@@ -208,12 +208,23 @@ impl Control {
     }
 
     fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
-        let (name, nsid) = (nqn.to_owned(), config.nsid);
-        let place = self.first(move |server| {
-            let is_taken = server.target().subsystem(&name)?.namespace(nsid).is_some();
-            Ok::<_, crate::controller::OfferError>((!is_taken).then(|| server.next_place()))
+        let (name, nsid, uuid) = (nqn.to_owned(), config.nsid, config.uuid);
+        let (place, twin) = self.first(move |server| {
+            let target = server.target();
+            let is_taken = target.subsystem(&name)?.namespace(nsid).is_some();
+            let named = |it: &Subsystem| {
+                let twin = it.namespaces().find(|it| it.shape.uuid == uuid)?;
+                Some((it.nqn.clone(), twin.nsid))
+            };
+            let twin = target.subsystems().find_map(named);
+            drop(target);
+            let place = (!is_taken).then(|| server.next_place());
+            Ok::<_, crate::controller::OfferError>((place, twin))
         })?;
         let place = place.ok_or_else(|| anyhow!("it is there already; give another number"))?;
+        if let Some((nqn, nsid)) = twin {
+            return Err(taken_uuid(uuid, (&nqn, nsid)));
+        }
         let Prepared { kept, len_bytes, block_shift, ready } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();

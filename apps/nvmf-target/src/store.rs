@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::config::{NamespaceConfig, Store, length};
@@ -57,6 +57,9 @@ pub(crate) fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()
     Ok(file.set_len(bytes)?)
 }
 
+/// What the system says of `O_DIRECT` where a file system lacks it. Source: `errno.h`.
+const INVALID: i32 = 22;
+
 /// Opens a file or a block device, for this process only; it and its length.
 pub(crate) fn open_file(
     path: &Path,
@@ -69,7 +72,12 @@ pub(crate) fn open_file(
     if is_direct {
         options.custom_flags(OFlags::DIRECT.bits() as i32);
     }
-    let mut file = options.open(path)?;
+    let mut file = options.open(path).map_err(|error| match error.raw_os_error() {
+        Some(INVALID) if is_direct => {
+            anyhow!("its file system has no O_DIRECT; give direct = false")
+        }
+        _ => error.into(),
+    })?;
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
         bail!("it is a folder; give a file or a block device");

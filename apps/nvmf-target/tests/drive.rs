@@ -203,8 +203,12 @@ fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
         let write = Sqe::blocks(io::WRITE, 0, NSID, (100, 1), keyed(&buf));
         let zeroes = |slba| Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (slba, 1), Sgl::NONE);
         let [busy, queue] = &mut queues;
-        (0..16).for_each(|_| drop(busy.submit(write).unwrap()));
-        (0..4).for_each(|slba| drop(queue.submit(zeroes(slba)).unwrap()));
+        for _ in 0..16 {
+            busy.submit(write).unwrap();
+        }
+        for slba in 0..4 {
+            queue.submit(zeroes(slba)).unwrap();
+        }
         let (begun, mut ended) = (Instant::now(), 0);
         while ended < 4 || begun.elapsed() < 3 * patience {
             if let Some(cqe) = busy.poll().unwrap() {

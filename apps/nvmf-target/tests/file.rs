@@ -200,7 +200,9 @@ fn queues_that_wait_for_buffers_get_them_in_turn() {
         let (least, most) = (done.iter().min().unwrap(), done.iter().max().unwrap());
         assert!(*least > 0 && *most <= least * 2, "{done:?}");
         for (queue, count) in queues.iter_mut().zip(under_way) {
-            (0..count).for_each(|_| drop(queue.wait(LIMIT).unwrap()));
+            for _ in 0..count {
+                assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+            }
         }
         here.until_buffers(2);
     });

@@ -12,7 +12,7 @@ use ferrocx_nvmf_target::host::{
     Host, HostConfig, HostError, HostQueue, QueueConfig, connect_command, keyed, one,
 };
 use ferrocx_nvmf_target::proto::cm::Request;
-use ferrocx_nvmf_target::proto::connect::{ANY_CONTROLLER, ConnectData};
+use ferrocx_nvmf_target::proto::connect::{ANY_CONTROLLER, ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::sgl::{Keyed, Sgl};
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, fabrics, io};
@@ -456,5 +456,35 @@ fn connections_come_and_go_and_leave_nothing() {
         here.until_queues(0);
         assert_eq!(here.change(|server| server.target().controllers()), 0);
         here.host();
+    });
+}
+
+#[test]
+fn those_who_only_ask_what_there_is_leave_room_for_the_others() {
+    let config = ServerConfig { queues: 40, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let forever = u32::MAX;
+        let asks = HostConfig { keep_alive_ms: forever, ..HostConfig::new(DISCOVERY_NQN) };
+        let mut there = Vec::new();
+        for _ in 0..40 {
+            match Host::open(&here.base, &asks) {
+                Ok(host) => there.push(host),
+                Err(HostError::Refused { status, .. }) => {
+                    assert_eq!(status, Status::CONNECT_BUSY, "it may try again");
+                    here.until_queues(there.len() as u32);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(there.len(), 10, "a quarter of the queues");
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, 1, (0, 1), keyed(&mr.buf(0..BLOCK).unwrap()));
+        assert_eq!(one(&mut queue, read).unwrap().status(), Status::SUCCESS);
+        // Who goes makes room.
+        there.pop();
+        here.until_queues(11);
+        drop(Host::open(&here.base, &asks).unwrap());
     });
 }

@@ -197,6 +197,23 @@ fn a_file_can_be_larger_than_ram_can() {
 }
 
 #[test]
+fn what_cannot_be_offered_is_refused_with_the_way_out() {
+    with_target("", "", |here| {
+        let add = |namespace: Value| json!({"nqn": NQN, "namespace": namespace});
+        let uuid = "f0e0d0c0-0000-4000-8000-000000000001";
+        let named = |nsid: u32| add(json!({"nsid": nsid, "size": "64KiB", "uuid": uuid}));
+        assert_eq!(here.ask("namespace.add", named(2)), json!(true));
+        let refused = here.refused("namespace.add", named(3));
+        assert!(refused.contains("is namespace 2's of"), "{refused}");
+        // No file there can be read past the kernel's cache.
+        let path = "/proc/version";
+        let file = json!({"nsid": 3, "backend": "file", "path": path, "read_only": true});
+        let refused = here.refused("namespace.add", add(file));
+        assert!(refused.contains("give direct = false"), "{refused}");
+    });
+}
+
+#[test]
 fn a_file_is_let_go_with_its_namespace() {
     with_target("", "", |here| {
         let folder = tempfile::tempdir().unwrap();

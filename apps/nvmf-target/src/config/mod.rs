@@ -14,6 +14,7 @@
 //! # Ok::<(), anyhow::Error>(())
 //! ```
 
+mod checks;
 mod keys;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+pub(crate) use checks::taken_uuid;
+use checks::{check_services, check_uuids};
 use ferrocx_app_common::list::MAX_CORE;
 use ferrocx_app_common::peer::PeerSpec;
 pub use keys::{KeyFile, SecretText, check_readers};
@@ -362,7 +365,7 @@ impl Config {
         let address = IpAddr::from_str(address).with_context(place)?;
         let most = if address.is_ipv4() { 32 } else { 128 };
         let prefix_len = in_range("the prefix length", bits.parse().with_context(place)?, 1, most)?;
-        ensure!(!file.services.is_empty(), "no services; give at least one port, such as 4420");
+        check_services(&file.services)?;
         let limits = &file.limits;
         let settings = Settings {
             entries: in_range("entries", limits.entries, 16, 1024)?,
@@ -389,6 +392,7 @@ impl Config {
             ensure!(!is_twice, "subsystem `{nqn}` is there twice; give another name");
             subsystems.push(checked);
         }
+        check_uuids(&subsystems)?;
         let (device, mtu) = (file.device, in_range("mtu", file.mtu, 1280, 9978)?);
         let (cores, socket) = (cores(file.cores)?, file.socket);
         let ana = ana(&file.ana, &server.services).context("ana")?;

@@ -57,8 +57,14 @@ fn each_wrong_value_is_named_with_its_limit() {
         "[[subsystem.key]]\nhost = \"nqn.2014-08.a:h\"\nsecret = \"{}\"\n",
         crate::auth::key::tests::KEY_32
     );
+    let uuid = "uuid = \"f0e0d0c0-0000-4000-8000-000000000001\"\n";
+    let namespace = format!("size = \"1MiB\"\n{uuid}");
+    let other = "[[subsystem]]\nnqn = \"nqn.2014-08.a:c\"\n[[subsystem.namespace]]\n";
+    let twice = format!("{namespace}{other}{namespace}");
     for (text, says) in [
         ("services = []", "at least one port"),
+        ("services = [4420, 0]", "a port of services is 0; give 1 to 65535"),
+        ("services = [4420, 8009, 4420]", "port 4420 is listed twice; leave one out"),
         ("mtu = 1000", "mtu is 1000; give 1280 to 9978"),
         ("limits = { entries = 2000 }", "entries is 2000; give 16 to 1024"),
         ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
@@ -94,6 +100,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         (&ns("size = \"1MiB\"\nblock_bytes = 520"), "give 512 or 4096"),
         (&ns("size = \"1MiB\"\nnsid = 0"), "nsid is 0; give 1 to 1024"),
         (&ns("size = \"1MiB\"\nuuid = \"x\""), "uuid `x`"),
+        (&ns(&twice), "is namespace 1's of nqn.2014-08.a:b, too; give another, or leave it out"),
         (&ns("size = \"1MiB\"\nana_group = 9"), "ana_group is 9; give 1 to 8"),
         (&ns("size = \"99999999999GiB\""), "no size"),
         (&ns("size = \"2TiB\""), "size is 2199023255552; give 512 to 1099511627776"),

@@ -143,6 +143,12 @@ impl Target {
         };
         // Without "do not retry": another host may go.
         let full = (Status::CONNECT_BUSY, 0);
+        if subsystem.is_none() {
+            let there = self.controllers.iter().flatten().filter(|it| it.subsystem.is_none());
+            if there.count() >= self.discovery_limit {
+                return Err(full);
+            }
+        }
         let free = self.controllers.iter().position(Option::is_none);
         let at = match free {
             Some(at) => at,

@@ -59,7 +59,7 @@ pub struct Settings {
     pub mdts: u8,
     /// I/O queues of a controller: 1 to 128.
     pub io_queues: u16,
-    /// Controllers at a time, discovery's among them: 1 to 4096.
+    /// Controllers at a time, discovery's among them, a quarter at most: 1 to 4096.
     pub controllers: u16,
     /// Number of the first controller: random, so that no host that knew an earlier run of the
     /// target finds somebody else's.
@@ -187,6 +187,8 @@ pub struct Target {
     version: Arc<AtomicU64>,
     controllers: Vec<Option<Controller>>,
     next_cntlid: u16,
+    /// Of controllers, those that the discovery service may have.
+    discovery_limit: usize,
     /// Changes of what discovery tells.
     generation: u64,
     /// Answers that are due.
@@ -206,6 +208,7 @@ impl Target {
     pub fn new(settings: Settings) -> Self {
         Self {
             next_cntlid: settings.first_cntlid.clamp(1, Self::LAST_CNTLID),
+            discovery_limit: discovery::share(settings.controllers.into()),
             settings,
             offer: Arc::new(Offer {
                 version: 0,

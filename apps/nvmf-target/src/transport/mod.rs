@@ -245,9 +245,10 @@ impl Server {
     /// [`ServerError`]: memory, queues or ports that could not be had.
     pub fn new(
         context: &RdmaContext,
-        target: Target,
+        mut target: Target,
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
+        target.limit_queues(config.queues);
         let (registry, epoch) = (Arc::default(), Instant::now());
         let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
         let shared = Arc::new(Shared {
@@ -552,8 +553,8 @@ impl Server {
                 self.work.fetch(qp, session);
             }
             qp.ring_doorbell();
-            if !session.link.waiting.is_empty() && !self.stalled.contains(&index) {
-                self.stalled.push_back(index);
+            if !session.link.waiting.is_empty() {
+                waiting::stand_in(&mut self.stalled, index);
             }
         }
         Ok(done)

@@ -4,6 +4,8 @@
 //! the others, so none waits for ever beside busy ones. While anybody waits for a buffer, who comes
 //! new does not take one, and stands behind, too.
 
+use std::collections::VecDeque;
+
 use ferrocx::verbs::{Buf, Qp};
 
 use super::execute::Work;
@@ -12,10 +14,20 @@ use super::session::{Link, Session, Slot, State, Why};
 use super::{Server, is_io};
 use crate::proto::status::Status;
 
+/// Puts a queue into the line of those that wait, unless it stands there.
+#[cold]
+#[inline(never)]
+pub(super) fn stand_in(line: &mut VecDeque<u32>, index: u32) {
+    if !line.contains(&index) {
+        line.push_back(index);
+    }
+}
+
 impl Server {
     /// Goes on with commands that wait: one of a queue, then one of the next, until nothing moves.
     /// Who waits on keeps its place, and who was served stands behind all others.
     #[cold]
+    #[inline(never)]
     pub(super) fn resume(&mut self) {
         loop {
             self.work.is_crowded = false;
