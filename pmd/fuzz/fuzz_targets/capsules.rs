@@ -40,7 +40,7 @@ fn namespace(nsid: u32) -> Namespace {
         is_read_only: nsid == 2,
         deallocates: false,
     };
-    Namespace { nsid, shape, has_cache: nsid == 3, backend: 0, ana_group: nsid }
+    Namespace { nsid, shape, backend: 0, ana_group: nsid }
 }
 
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
