@@ -239,7 +239,9 @@ for test in send_{bw,lat}; do
 done
 for test in {send,write,read}_bw; do both "ib_$test" -F "${perf[@]}" -a -n 50; done
 both ibv_xsrq_pingpong -g 0
-for test in {send,write,read,atomic}_{bw,lat}; do both "ib_$test" -F "${perf[@]}" -c XRC -n 300; done
+for test in {send,write,read,atomic}_{bw,lat}; do
+    both "ib_$test" -F "${perf[@]}" -c XRC -n 300
+done
 for options in -b '-q 4' --use-srq; do
     # shellcheck disable=SC2086 # An option and its number.
     both ib_send_bw -F "${perf[@]}" -c XRC $options -n 200

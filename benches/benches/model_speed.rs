@@ -2,9 +2,10 @@
 //!
 //! `cargo bench -p ferrocx-benches --bench model_speed -- [--seconds N] [--rounds N] [--check]`: an
 //! 8-byte WRITE there and back beside a ping-pong over TCP's loopback, WRITEs of 1 MiB beside TCP's
-//! loopback and a plain copy, 64-byte SENDs on one queue pair, and forwarding of 64-byte frames. Two
-//! ends are on two cores everywhere. Of several rounds the best counts, for the model and for what
-//! stands beside it alike: whatever else the machine does only takes away. With `--check`, a ratio or a rate that misses its limit makes
+//! loopback and a plain copy, 64-byte SENDs on one queue pair, and forwarding of 64-byte frames.
+//! Two ends are on two cores everywhere. Of several rounds the best counts, for the model and for
+//! what stands beside it alike: whatever else the machine does only takes away. With `--check`, a
+//! ratio or a rate that misses its limit makes
 //! the exit status 1.
 //!
 //! All of it is the model's speed, and no NIC's.

@@ -2,7 +2,6 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use ferrocx_core::CompletionEvents;
@@ -10,40 +9,12 @@ use ferrocx_core::CompletionEvents;
 use crate::context::RdmaContext;
 use crate::cq::{Cq, Notify, Room};
 use crate::error::VerbsError;
+use crate::seats::{MAX_QUEUES, Seats};
 
 /// log2 of the entries of the event queue: an armed completion queue takes one at a time. Half of
 /// them are for those that were taken, and that the device was not told of.
 const LOG_ENTRIES: u8 = 11;
 const _: () = assert!(CompletionChannel::MAX_QUEUES == 1 << (LOG_ENTRIES - 1));
-
-/// Completion queues that may have an entry in an event queue.
-#[derive(Debug, Default)]
-struct Seats {
-    taken: AtomicU32,
-    /// Those of queues that are gone; an event of theirs may still wait.
-    left: AtomicU32,
-}
-
-/// The entry of a completion queue in the event queue of its channel.
-#[derive(Debug)]
-pub(crate) struct Seat(Arc<Seats>);
-
-impl Seats {
-    fn take(this: &Arc<Self>) -> Result<Seat, VerbsError> {
-        let max = CompletionChannel::MAX_QUEUES;
-        let one_more = |taken| (taken < max).then_some(taken + 1);
-        match this.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more) {
-            Ok(_) => Ok(Seat(Arc::clone(this))),
-            Err(_) => Err(VerbsError::ChannelFull { max }),
-        }
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        self.0.left.fetch_add(1, Ordering::Release);
-    }
-}
 
 /// Wakes a waiter when one of its completion queues, once armed, has something to report.
 ///
@@ -68,7 +39,7 @@ impl RdmaContext {
         entries: u32,
         channel: &CompletionChannel,
     ) -> Result<Cq, VerbsError> {
-        Cq::new(self, entries, Room::Reserved, Some(channel))
+        Cq::new(self, entries, Room::Reserved, Some((&channel.events, &channel.seats)))
     }
 
     /// Makes a completion queue like [`RdmaContext::create_cq`] that reserves no room for its queue
@@ -84,6 +55,7 @@ impl RdmaContext {
         entries: u32,
         channel: Option<&CompletionChannel>,
     ) -> Result<Cq, VerbsError> {
+        let channel = channel.map(|channel| (&channel.events, &channel.seats));
         Cq::new(self, entries, Room::Shared, channel)
     }
 
@@ -101,16 +73,7 @@ impl RdmaContext {
 
 impl CompletionChannel {
     /// Completion queues that may report to one channel at a time.
-    pub const MAX_QUEUES: u32 = 1024;
-
-    pub(crate) fn events(&self) -> &CompletionEvents {
-        &self.events
-    }
-
-    /// Makes sure that there is room for the events of one more completion queue.
-    pub(crate) fn seat(&self) -> Result<Seat, VerbsError> {
-        Seats::take(&self.seats)
-    }
+    pub const MAX_QUEUES: u32 = MAX_QUEUES;
 
     /// Waits until one of `cqs` has a completion to poll, for no longer than `timeout`. Whether one
     /// has. `cqs` should be all queues of this channel: an event of another one is only logged, and
@@ -157,12 +120,11 @@ impl CompletionChannel {
 
     /// The next completion queue that fired, by its number.
     pub fn poll(&mut self) -> Option<u32> {
-        let left = self.seats.left.load(Ordering::Acquire);
+        let left = self.seats.left();
         let next = self.events.poll();
         if next.is_none() && left > 0 {
             // Nothing waits any more of those that were gone before.
-            self.seats.left.fetch_sub(left, Ordering::AcqRel);
-            self.seats.taken.fetch_sub(left, Ordering::AcqRel);
+            self.seats.clear(left);
         }
         next
     }

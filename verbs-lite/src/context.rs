@@ -1,7 +1,8 @@
 //! [`RdmaContext`]: what a device can do for RDMA, and its addresses.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
@@ -17,7 +18,6 @@ use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::receivers::Receivers;
 use crate::types::{Gid, Mtu};
 use crate::uar::UarPool;
-use crate::xrc::Initiators;
 
 /// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
 const ATOMICS: u32 = 0b11;
@@ -117,8 +117,8 @@ pub(crate) struct ContextCore {
     gids: Mutex<GidTable>,
     events: Mutex<EventReader>,
     uars: Mutex<UarPool>,
-    /// The XRC domain that initiators name.
-    pub(crate) initiators: Mutex<Initiators>,
+    /// The XRC domain that initiators name, as long as there is one: of a type of a file above.
+    pub(crate) initiators: Mutex<Weak<dyn Any + Send + Sync>>,
     /// Which queue pairs take receives from which shared queue.
     pub(crate) receivers: Receivers,
     /// Low byte of the next key that is made.
@@ -154,7 +154,7 @@ impl ContextCore {
             gids,
             events,
             uars: Mutex::default(),
-            initiators: Mutex::default(),
+            initiators: Mutex::new(Weak::<()>::new()),
             receivers: Receivers::default(),
             variant,
             looks: AtomicU32::new(0),

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
-use ferrocx_core::{Armer, CqAttr, CqRing, Handle};
+use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use crate::channel::{CompletionChannel, Seat};
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::{Failure, VerbsError};
+use crate::seats::{Seat, Seats};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
 
@@ -120,13 +120,13 @@ impl Cq {
         context: &RdmaContext,
         entries: u32,
         room: Room,
-        channel: Option<&CompletionChannel>,
+        channel: Option<(&CompletionEvents, &Arc<Seats>)>,
     ) -> Result<Self, VerbsError> {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let seat = channel.map(CompletionChannel::seat).transpose()?;
-        let events = channel.map(|channel| channel.events().handle());
+        let seat = channel.map(|(_, seats)| Seats::take(seats)).transpose()?;
+        let events = channel.map(|(events, _)| events.handle());
         let log_size = entries.ilog2() as u8;
         let attr = CqAttr { log_size, compression: None, events: events.as_ref() };
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
@@ -214,8 +214,9 @@ impl Cq {
         Ok(self.inner.handle.moderate_cq(max_count, period_us)?)
     }
 
-    /// Lets the device write over completions that nobody has polled, where it would fail the queue:
-    /// they are lost, and so is what their requests held, until the queue pair is gone. A command.
+    /// Lets the device write over completions that nobody has polled, where it would fail the
+    /// queue: they are lost, and so is what their requests held, until the queue pair is gone. A
+    /// command.
     ///
     /// # Errors
     ///

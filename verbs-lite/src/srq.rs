@@ -43,7 +43,7 @@ use crate::qp::{Receive, Slots, scatter};
 use crate::receivers::{Own, Owner};
 use crate::types::Srqn;
 use crate::wc::Wc;
-use crate::xrc::Place;
+use crate::xrcd::Place;
 
 /// How large a shared receive queue is. The sizes are what it takes at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Our TCP against the kernel's, through a TAP interface and a wire that loses, repeats and
-//! reorders what either sends. `scripts/net/trading.sh` makes the interface, names it in `FERROCX_TAP`, and gives it
-//! 198.18.1.2/24 and our neighbour's entry.
+//! reorders what either sends. `scripts/net/trading.sh` makes the interface, names it in
+//! `FERROCX_TAP`, and gives it 198.18.1.2/24 and our neighbour's entry.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};

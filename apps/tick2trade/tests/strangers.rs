@@ -171,7 +171,8 @@ compare! {
         near_price = near_price current_reference_price = reference_price
         ; imbalance_direction = direction cross_type = cross price_variation_indicator = variation
     }
-    on_retail_price_improvement_indicator: RetailPriceImprovementIndicator.stock_locate = RetailInterest {
+    on_retail_price_improvement_indicator:
+        RetailPriceImprovementIndicator.stock_locate = RetailInterest {
         stock = stock
         ; interest_flag = interest
     }

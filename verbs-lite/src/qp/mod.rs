@@ -82,7 +82,7 @@ use crate::receivers::Owner;
 use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
-use crate::xrc::XrcdCore;
+use crate::xrcd::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
@@ -93,7 +93,7 @@ use sq::{Frames, Most, Sq};
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
 /// Number of requests that name a shared receive queue, and one of none.
-const XRC: u32 = 11;
+const NAMES_SRQ: u32 = 11;
 const NO_OPERATION: u32 = 15;
 
 /// Transport service of a queue pair.
@@ -109,8 +109,8 @@ pub enum QpType {
     /// Extended reliable connection, the end that sends: see [`crate::xrc`].
     XrcSend = 3,
     /// Extended reliable connection, the end that receives:
-    /// [`Xrcd::create_target`](crate::Xrcd::create_target) makes it. The device knows its service by
-    /// the same number as the other end's.
+    /// [`Xrcd::create_target`](crate::Xrcd::create_target) makes it. The device knows its service
+    /// by the same number as the other end's.
     XrcRecv = 4,
     /// Raw packets. No device is told this number: there it is a send and a receive queue.
     Raw = 9,
@@ -128,7 +128,7 @@ impl QpType {
             Self::Uc => SENDS,
             Self::Ud => DATAGRAM,
             Self::Raw => FRAME,
-            Self::XrcSend => 1 << XRC,
+            Self::XrcSend => 1 << NAMES_SRQ,
             // Posting says then that the service has no such operation.
             Self::XrcRecv => 1 << NO_OPERATION,
         }

@@ -1,10 +1,10 @@
-//! Posting of requests that name a shared receive queue. Source: reference 6.4, "xrc".
+//! Posting of requests that name a shared receive queue. Source: reference 6.4.
 
 use ferrocx_prm::wqe::Xrc;
 
 use super::sq::Sq;
 use super::wqe::{Data, Kind};
-use super::{Qp, QpType, XRC};
+use super::{NAMES_SRQ, Qp, QpType};
 use crate::error::{PostError, Refused};
 use crate::mr::Buffers;
 use crate::types::Srqn;
@@ -56,7 +56,7 @@ impl<B: Buffers> Sq<B> {
     ) -> Result<(), Refused<Option<B>>> {
         let kind = Kind::of(&wr.op);
         let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
-        let checked = self.check(XRC).and_then(|()| {
+        let checked = self.check(NAMES_SRQ).and_then(|()| {
             if QpType::Rc.operations() >> wr.op.number() & 1 == 0 {
                 return Err(PostError::Operation);
             }

@@ -19,23 +19,12 @@ use std::sync::Arc;
 use ferrocx::verbs::Qp;
 
 use super::execute::Work;
-use super::gate::{EVERYTHING, Gate, Pass, Range};
-use super::session::{Link, Session, Slot, State, Why};
+use super::gate::{EVERYTHING, Gate, Range};
+use super::session::{Fused, Link, Session, Slot, State, Why};
 use super::{Backend, Server};
 use crate::controller::io::{IoCommand, Kind};
 use crate::proto::sqe::{Fuse, Sqe, io};
 use crate::proto::status::Status;
-
-/// How far the pair of a queue is whose second command waits.
-#[derive(Debug)]
-pub(super) enum Fused {
-    /// The first, in this slot, is under way.
-    Comparing(u16),
-    /// They were equal: the second goes behind the same gate.
-    Equal(Option<Pass>),
-    /// The first has failed.
-    Failed,
-}
 
 /// What becomes of a command that is one of a pair, and waits first in its queue.
 pub(super) enum Next {

@@ -10,7 +10,6 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
-use super::fused::Fused;
 use super::gate::Pass;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
@@ -107,6 +106,17 @@ pub(super) struct Slot {
 pub(super) struct Session {
     pub(super) link: Link,
     pub(super) slots: Box<[Slot]>,
+}
+
+/// How far the pair of a queue is whose second command waits.
+#[derive(Debug)]
+pub(super) enum Fused {
+    /// The first, in this slot, is under way.
+    Comparing(u16),
+    /// They were equal: the second goes behind the same gate.
+    Equal(Option<Pass>),
+    /// The first has failed.
+    Failed,
 }
 
 /// What the commands of a queue share.

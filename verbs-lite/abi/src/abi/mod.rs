@@ -4,6 +4,8 @@
 //!
 //! Structures stand here, as the header has them in one place; [`numbers`] has the enumerations,
 //! `layout` the sizes and offsets that programs rely on.
+//!
+//! Long file: structures in the order of the header, field by field.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
 #[cfg(target_arch = "x86_64")]

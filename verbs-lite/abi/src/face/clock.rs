@@ -1,14 +1,11 @@
 //! The device's clock: what it shows, how fast it runs, and what that is in the host's time.
 
-use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 use ferrocx_core::{Clock, ClockSource};
 use ferrocx_verbs_lite::VerbsError;
 
-use super::context::Context;
-use super::{Errno, tried};
-use crate::abi::{ibv_context, ibv_values_ex};
+use super::Errno;
 use crate::node::Node;
 
 /// Time between two comparisons of the clocks.
@@ -44,28 +41,4 @@ pub(super) fn to_ns(compared: &mut Option<Compared>, ticks: u64) -> u64 {
         }
     }
     clock.time_base().to_ns(ticks)
-}
-
-/// What the device's clock shows now, in ticks, where a program looks for nanoseconds.
-pub(super) unsafe extern "C" fn query_rt_values(
-    context: *mut ibv_context,
-    values: *mut ibv_values_ex,
-) -> c_int {
-    /// `IBV_VALUES_MASK_RAW_CLOCK`.
-    const RAW_CLOCK: u32 = 1;
-    let shared = tried!(promised!(Context::here(context)));
-    let values = promised!(&mut *values);
-    let asked = values.comp_mask;
-    values.comp_mask = asked & RAW_CLOCK;
-    if asked & !RAW_CLOCK != 0 {
-        return libc::EINVAL;
-    }
-    if asked & RAW_CLOCK != 0 {
-        // The model's counter shows when its last step began.
-        shared.node.step();
-        let ticks = shared.node.context.device().clock_ticks();
-        let tv_nsec = i64::try_from(ticks).unwrap_or(i64::MAX);
-        values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
-    }
-    0
 }

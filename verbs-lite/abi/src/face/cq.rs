@@ -137,7 +137,7 @@ impl Queue {
         count.get()
     }
 
-    /// Does what [`Queue::poll`] does where those that `out` has no room for are to keep their time.
+    /// Does what [`Queue::poll`] does where those that `out` has no room for keep their time.
     #[inline(never)]
     fn poll_stamped(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
         let mut inner = lock(&self.inner);

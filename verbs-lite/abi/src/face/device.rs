@@ -12,11 +12,11 @@ use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{
-    Errno, clock, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
+    Errno, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, verbs_context,
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_values_ex, verbs_context,
 };
 use crate::files;
 use crate::node::{Listener, Node};
@@ -117,7 +117,7 @@ fn operations() -> ibv_context_ops {
     ibv_context_ops {
         before_alloc_mw: [ABSENT; 7],
         alloc_mw: window::alloc_mw,
-        bind_mw: window::bind_mw,
+        bind_mw: post::bind_mw,
         dealloc_mw: window::dealloc_mw,
         before_poll_cq: ABSENT,
         poll_cq: cq::poll_cq,
@@ -174,12 +174,12 @@ pub(super) fn open(
         alloc_td: parent::alloc_td,
         modify_cq: cq::modify_cq,
         before_query_rt_values: [ABSENT; 6],
-        query_rt_values: clock::query_rt_values,
+        query_rt_values: query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
         before_open_qp: [ABSENT; 4],
-        open_qp: xrc::open_qp,
+        open_qp: qp::open_qp,
         create_qp_ex: qp::create_qp_ex,
         get_srq_num: srq::get_srq_num,
         create_srq_ex: srq::create_srq_ex,
@@ -515,4 +515,28 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     }
     promised!(out.copy_from_nonoverlapping(BOARD.as_ptr(), BOARD.len()));
     BOARD.len() as c_int - 1
+}
+
+/// What the device's clock shows now, in ticks, where a program looks for nanoseconds.
+unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    /// `IBV_VALUES_MASK_RAW_CLOCK`.
+    const RAW_CLOCK: u32 = 1;
+    let shared = tried!(promised!(Context::here(context)));
+    let values = promised!(&mut *values);
+    let asked = values.comp_mask;
+    values.comp_mask = asked & RAW_CLOCK;
+    if asked & !RAW_CLOCK != 0 {
+        return libc::EINVAL;
+    }
+    if asked & RAW_CLOCK != 0 {
+        // The model's counter shows when its last step began.
+        shared.node.step();
+        let ticks = shared.node.context.device().clock_ticks();
+        let tv_nsec = i64::try_from(ticks).unwrap_or(i64::MAX);
+        values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
+    }
+    0
 }

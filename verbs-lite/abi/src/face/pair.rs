@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
-use ferrocx_verbs_lite::{Completion, Failure, Qp, Srq, Wc, WcOpcode, WrongCompletion};
+use ferrocx_verbs_lite::{Completion, Failure, Qp, SendFlags, Srq, Wc, WcOpcode, WrongCompletion};
 
-use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, wc};
+use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
 use crate::node::lock;
 
 /// A scatter or gather list of the program's, as a request takes it along.
@@ -170,3 +170,12 @@ fn status_of(failure: &Failure) -> i32 {
 
 /// Gather entries of a request that programs may use.
 pub(super) const MAX_SGE: u32 = 16;
+
+/// Flags in verbs-lite's words.
+pub(super) fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
+    let mut out = SendFlags::empty();
+    out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
+    out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
+    out.set(SendFlags::FENCE, flags & send::FENCE != 0);
+    out
+}

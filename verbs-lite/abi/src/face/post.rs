@@ -8,13 +8,15 @@ use ferrocx_verbs_lite::{
     PostError, QpConfig, QpType, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, Srqn,
 };
 
-use super::Errno;
 use super::address::Address;
-use super::pair::{List, Pair};
+use super::memory;
+use super::pair::{List, Pair, flags_of};
 use super::queue_pair::QueuePair;
 use super::window::post_change;
+use super::{Errno, tried};
 use crate::abi::{
-    ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr_bind_mw, wr_op,
+    access, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send,
+    wr_bind_mw, wr_op,
 };
 use crate::node::lock;
 
@@ -34,15 +36,6 @@ pub(super) enum Carried<'a> {
     List(*const ibv_sge, usize),
     /// Bytes that are copied into it.
     Inline(&'a [u8]),
-}
-
-/// Flags in verbs-lite's words.
-pub(super) fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
-    let mut out = SendFlags::empty();
-    out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
-    out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
-    out.set(SendFlags::FENCE, flags & send::FENCE != 0);
-    out
 }
 
 /// Posts one request; the doorbell is left alone if `more` follow.
@@ -241,3 +234,31 @@ pub(super) const EMPTY: ibv_send_wr = ibv_send_wr {
         bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
     },
 };
+
+/// Binds a window of type 1 by a request of its own, and gives it the next key.
+pub(super) unsafe extern "C" fn bind_mw(
+    qp: *mut ibv_qp,
+    mw: *mut ibv_mw,
+    bind: *mut ibv_mw_bind,
+) -> c_int {
+    let &ibv_mw_bind { wr_id, send_flags, bind_info } = promised!(&*bind);
+    let of_region = match bind_info.mr.is_null() {
+        true => 0,
+        false => tried!(promised!(memory::known(bind_info.mr))).access,
+    };
+    let is_zero_based = (bind_info.mw_access_flags | of_region) & access::ZERO_BASED != 0;
+    if is_zero_based {
+        return libc::EINVAL;
+    }
+    // The low byte alone changes.
+    let now = promised!((*mw).rkey);
+    let rkey = now & !0xff | u32::from((now as u8).wrapping_add(1));
+    let bind_mw = wr_bind_mw { mw, rkey, bind_info };
+    let mut wr = ibv_send_wr { wr_id, send_flags, opcode: wr_op::BIND_MW, bind_mw, ..EMPTY };
+    let mut bad = std::ptr::null_mut();
+    let posted = promised!(post_send(qp, &raw mut wr, &raw mut bad));
+    if posted == 0 {
+        promised!((*mw).rkey = rkey);
+    }
+    posted
+}

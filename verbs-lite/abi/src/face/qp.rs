@@ -346,3 +346,10 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
 ) -> c_int {
     promised!(with_group(qp, gid, |pair, gid| Ok(pair.qp.detach_multicast(gid)?)))
 }
+
+pub(super) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    object(open(context, promised!(&*attr))).cast()
+}

@@ -9,12 +9,9 @@ use super::context::{Context, Shared};
 use super::handles::KnownRegion;
 use super::life::Users;
 use super::memory::{self, Domain};
-use super::pair::Pair;
-use super::post::{EMPTY, flags_of, post_send};
+use super::pair::{Pair, flags_of};
 use super::{Errno, give_out, object, take_back, tried};
-use crate::abi::{
-    access, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_pd, ibv_qp, ibv_send_wr, wr_bind_mw, wr_op,
-};
+use crate::abi::{access, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_send_wr, wr_bind_mw, wr_op};
 
 #[repr(C)]
 struct Window {
@@ -49,34 +46,6 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     tried!(window.mw.dealloc().map_err(Errno::from));
     drop(promised!(take_back::<Window, _>(mw)));
     0
-}
-
-/// Binds a window of type 1 by a request of its own, and gives it the next key.
-pub(super) unsafe extern "C" fn bind_mw(
-    qp: *mut ibv_qp,
-    mw: *mut ibv_mw,
-    bind: *mut ibv_mw_bind,
-) -> c_int {
-    let &ibv_mw_bind { wr_id, send_flags, bind_info } = promised!(&*bind);
-    let of_region = match bind_info.mr.is_null() {
-        true => 0,
-        false => tried!(promised!(memory::known(bind_info.mr))).access,
-    };
-    let is_zero_based = (bind_info.mw_access_flags | of_region) & access::ZERO_BASED != 0;
-    if is_zero_based {
-        return libc::EINVAL;
-    }
-    // The low byte alone changes.
-    let now = promised!((*mw).rkey);
-    let rkey = now & !0xff | u32::from((now as u8).wrapping_add(1));
-    let bind_mw = wr_bind_mw { mw, rkey, bind_info };
-    let mut wr = ibv_send_wr { wr_id, send_flags, opcode: wr_op::BIND_MW, bind_mw, ..EMPTY };
-    let mut bad = std::ptr::null_mut();
-    let posted = promised!(post_send(qp, &raw mut wr, &raw mut bad));
-    if posted == 0 {
-        promised!((*mw).rkey = rkey);
-    }
-    posted
 }
 
 /// Checks that a region lets a window be bound so; `None` for one that is ended.

@@ -14,7 +14,7 @@ use super::handles::{FileId, id_of};
 use super::life::Users;
 use super::pair::Member;
 use super::{Errno, give_out, object, take_back, tried};
-use crate::abi::{ibv_context, ibv_qp, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr, qpt};
+use crate::abi::{ibv_context, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr, qpt};
 use crate::node::{Node, lock};
 
 /// A domain, as all have it who opened it.
@@ -147,11 +147,4 @@ pub(super) fn find_target<'a>(
     let qp_context =
         if attr.comp_mask & CONTEXT != 0 { attr.qp_context } else { std::ptr::null_mut() };
     Ok((domain, target, qp_context))
-}
-
-pub(super) unsafe extern "C" fn open_qp(
-    context: *mut ibv_context,
-    attr: *mut ibv_qp_open_attr,
-) -> *mut ibv_qp {
-    object(super::qp::open(context, promised!(&*attr))).cast()
 }
