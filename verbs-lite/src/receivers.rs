@@ -1,8 +1,8 @@
 //! [`Receivers`]: which queue pairs take their receives from which shared queue, by their numbers.
 //!
 //! Completions name a queue pair by its number. A shared queue ends a receive only for numbers of
-//! its own queue pairs, be they alive or gone, and only until a number is another's: else the buffer
-//! of a receive that the device still fills would come back.
+//! its own queue pairs, be they alive or gone, and only until a number is another's: else the
+//! buffer of a receive that the device still fills would come back.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -127,7 +127,8 @@ impl Drop for SrqCore {
     }
 }
 
-/// The device's object of a queue; of XRC with its place in the domain and its room in its completion queue.
+/// The device's object of a queue; of XRC with its place in the domain and its room in its
+/// completion queue.
 pub(crate) type Made = (SharedRing, Handle, Option<(Place, Share)>);
 
 /// A shared receive queue. Belongs to one core at a time, with all its queue pairs.

@@ -73,11 +73,11 @@ impl Xrcd {
         config: &SrqConfig,
     ) -> Result<Srq<B>, VerbsError> {
         VerbsError::range("user_index", user_index.into(), 0, 0xff_fffe)?;
-        if !Arc::ptr_eq(&self.inner.core(), &pd.inner.core) {
+        if !Arc::ptr_eq(self.inner.core(), &pd.inner.core) {
             return Err(VerbsError::OtherDevice { what: "the protection domain" });
         }
         let place = Place::take(&self.inner, user_index)?;
-        let room = cq.reserve(&self.inner.core(), config.max_wr)?;
+        let room = cq.reserve(self.inner.core(), config.max_wr)?;
         let attr = XrcSrqAttr {
             xrcd: self.number(),
             pd: pd.number(),

@@ -292,9 +292,9 @@ impl OrderEntry {
     /// Replaces an order that stands by one of so many shares at another price, at the back of its
     /// level; writes the packet to `out` and returns the number of the new order.
     ///
-    /// `shares` are those that shall stand: what traded is added to them, because the exchange takes
-    /// it off again. Of what trades on the way so much less stands. Until the answer both count as
-    /// able to trade, so that the new one has to pass every limit beside the old;
+    /// `shares` are those that shall stand: what traded is added to them, because the exchange
+    /// takes it off again. Of what trades on the way so much less stands. Until the answer both
+    /// count as able to trade, so that the new one has to pass every limit beside the old;
     /// [`OrderEntry::not_sent`] takes that back. `collar` gives the price that the collar is drawn
     /// around, of a security and a side.
     ///
