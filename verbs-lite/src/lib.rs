@@ -38,7 +38,8 @@
 //! duplicate-address detection, no router discovery, no path migration. [`cm`] connects no XRC.
 //! Attaching a group tells no switch or router of it: [`net::Network::join`] does. Raw packet queue
 //! pairs have no shared receives, no TSO, no VLAN stripping, and no copies of what goes to others
-//! (sniffing); the Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the offloads.
+//! (sniffing); the Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the
+//! offloads.
 //!
 //! # Limits
 //!

@@ -174,7 +174,7 @@ pub(super) fn open(
         alloc_td: parent::alloc_td,
         modify_cq: cq::modify_cq,
         before_query_rt_values: [ABSENT; 6],
-        query_rt_values: query_rt_values,
+        query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
