@@ -195,7 +195,7 @@ impl<B: Buffers> Srq<B> {
         self.inner.number()
     }
 
-    /// Its number, as requests of [XRC](crate::xrc) name it: of queues of an [`Xrcd`].
+    /// Its number, as requests of [XRC](crate::xrc) name it: of queues of an [`Xrcd`](crate::Xrcd).
     #[must_use]
     #[doc(alias = "ibv_get_srq_num")]
     pub fn srqn(&self) -> Srqn {

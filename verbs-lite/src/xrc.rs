@@ -6,7 +6,7 @@
 //! | [`Xrcd`] | [`RdmaContext::alloc_xrcd`] | the domain: its targets lead to its shared queues, and to no others |
 //! | [`Srq`] | [`Xrcd::create_srq`] | holds receives, and has a completion queue of its own |
 //! | target | [`Xrcd::create_target`] | a [`Qp`] that only receives: for all shared queues of its domain |
-//! | initiator | [`Pd::create_qp`] with [`QpType::XrcSend`] | a [`Qp`] that only sends: [`Qp::post_send_xrc`] |
+//! | initiator | [`Pd::create_qp`] with [`QpType::XrcSend`](crate::QpType::XrcSend) | a [`Qp`] that only sends: [`Qp::post_send_xrc`] |
 //!
 //! An initiator is connected to one target, as two queue pairs of RC are. WRITEs, READs and atomics
 //! name a shared queue, too: they reach memory in the protection domain of that queue.
