@@ -174,9 +174,11 @@ impl Queue {
         let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         cq.resize(entries, |completion, ticks| {
             let member = members.get(completion.user_index() as usize).and_then(Option::as_ref);
-            if let Some(member) = member {
-                let ticks = if self.is_stamped { ticks } else { 0 };
-                lock(&member.pair).end(completion, |wc| waiting.push_back((wc, ticks)));
+            let ticks = if self.is_stamped { ticks } else { 0 };
+            let wait = |wc| waiting.push_back((wc, ticks));
+            match member {
+                Some(member) => lock(&member.pair).end(completion, wait),
+                None => self.shared.end_xrc(completion, wait),
             }
         })?;
         Ok(())

@@ -44,15 +44,16 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
     if cap.max_send_sge > MAX_SGE || cap.max_recv_sge > MAX_SGE {
         return Err(Errno::INVALID);
     }
+    let qp_type = service(init.qp_type)?;
     Ok(QpConfig {
-        qp_type: service(init.qp_type)?,
+        qp_type,
         max_send_wr: cap.max_send_wr.max(1),
         max_recv_wr: cap.max_recv_wr.max(1),
         max_send_sge: cap.max_send_sge.max(1),
         max_recv_sge: cap.max_recv_sge.max(1),
         max_inline_bytes: cap.max_inline_data,
         // Room for windows, unless the queue would be too long for it.
-        fast_reg: cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
+        fast_reg: qp_type == QpType::Rc && cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
         user_index,
     })
 }
