@@ -195,7 +195,8 @@ for name in "${cases[@]}"; do
         tick_to_doorbell | tick_attributed) limit=1200 ;;
         tick_executed | tick_executed_at_price | tick_deleted) limit=1110 ;;
         tick_cancelled) limit=1085 ;;
-        tick_replaced | tick_to_replace) limit=1170 ;;
+        tick_replaced) limit=1170 ;;
+        tick_to_replace) limit=1200 ;;
         tick_to_cancel) limit=975 ;;
         tick_beside_books) limit=455 ;;
         tick_other_line) limit=535 ;;
