@@ -54,8 +54,8 @@ pub enum Refused {
     Killed,
     /// An answer did not fit: positions may be wrong.
     #[error(
-        "an answer of the exchange did not fit our orders, so positions may be wrong; compare them \
-         with the exchange's, then start again"
+        "an answer of the exchange did not fit our orders, or declared a trade void, so positions \
+         may be wrong, which a restart hears again: no order leaves for the rest of this session"
     )]
     Doubtful,
     /// No shares, or more than one order may have.

@@ -37,8 +37,10 @@ impl OrderEntry {
         };
         let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
         self.mismatches += u64::from(is_mismatch);
-        // A trade that is declared void is named by its number alone.
-        if is_mismatch || matches!(answer, Answer::Broken(_)) {
+        // A reject moves no shares, whosever it is. A trade that is declared void does, and is
+        // named by its number alone.
+        let moves_none = matches!(answer, Answer::Rejected(_));
+        if is_mismatch && !moves_none || matches!(answer, Answer::Broken(_)) {
             self.risk.doubt();
         }
         event

@@ -151,6 +151,26 @@ fn an_order_that_stands_for_long_is_in_nobodys_way() {
 }
 
 #[test]
+fn what_may_have_moved_shares_that_nobody_knows_of_stops_entry_and_a_reject_does_not() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.answer(&Answer::Cancelled(&cancelled(1, 100)));
+    let late = Rejected {
+        kind: Rejected::KIND,
+        timestamp_ns: 0.into(),
+        urn: 1.into(),
+        reason: 1.into(),
+        client_order_id: Text::BLANK,
+    };
+    assert_eq!(entry.answer(&Answer::Rejected(&late)), OrderEvent::Mismatch { urn: 1 });
+    assert_eq!(enter(&mut entry, 100), Ok(2));
+    assert_eq!(entry.answer(&Answer::Executed(&executed(1, 5))), OrderEvent::Mismatch { urn: 1 });
+    assert_eq!(enter(&mut entry, 100), Err(Refused::Risk(risk::Refused::Doubtful)));
+    assert_eq!(entry.mismatches(), 2);
+}
+
+#[test]
 fn answers_that_do_not_fit_are_counted_and_change_nothing() {
     let mut entry = entry();
     enter(&mut entry, 100).unwrap();
