@@ -97,6 +97,8 @@ impl Pd {
                 (memory.iova() + range.start as u64, range.len() as u64)
             })
         };
+        let len = list().map(|(_, len)| len).sum();
+        VerbsError::range("start", start, 0, u64::MAX - len)?;
         let (mkc, tail, dma): (_, Vec<u8>, _) = match common_log_page(start, list()) {
             Some(log_page) => {
                 let page = 1u64 << log_page;
@@ -117,7 +119,6 @@ impl Pd {
                 (context(AccessMode::KLM, access), list().flat_map(entry).collect(), Some(dma.key))
             }
         };
-        let len = list().map(|(_, len)| len).sum();
         // Requests may change it, see `MrChanger`.
         let mkc = mkc
             .with_umr_en(true)

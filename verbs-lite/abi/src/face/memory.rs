@@ -107,11 +107,13 @@ pub(super) fn access_of(flags: u32) -> Option<Access> {
     Some(rights.fold(Access::empty(), |all, (_, right)| all | *right))
 }
 
-/// The whole pages that bytes of the program's stand in: where they begin, and their bytes.
+/// The whole pages that bytes of the program's stand in: where they begin, and their bytes. They
+/// end below the end of all addresses.
 fn pages_of(addr: *mut c_void, length: usize) -> Result<(NonNull<u8>, usize), Errno> {
     let offset = addr.addr() % PAGE_BYTES;
-    let bytes = length.checked_add(offset).and_then(|end| end.checked_next_multiple_of(PAGE_BYTES));
-    let bytes = bytes.filter(|_| length > 0).ok_or(Errno::INVALID)?;
+    let end = addr.addr().checked_add(length).filter(|_| length > 0);
+    let end = end.and_then(|end| end.checked_next_multiple_of(PAGE_BYTES)).ok_or(Errno::INVALID)?;
+    let bytes = end - (addr.addr() - offset);
     let base = NonNull::new(addr.wrapping_byte_sub(offset).cast()).ok_or(Errno(libc::EFAULT))?;
     Ok((base, bytes))
 }
@@ -270,6 +272,34 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         Err(errno) => {
             super::set_errno(errno);
             if errno == Errno::INVALID { INPUT } else { COMMAND }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::without_provenance_mut;
+
+    use super::*;
+
+    #[test]
+    fn pages_of_a_range_end_below_the_end_of_all_addresses() {
+        let page = PAGE_BYTES;
+        let last = 0usize.wrapping_sub(page);
+        for (addr, length, expected) in [
+            (page, 1, Ok((page, page))),
+            (page + 7, page, Ok((page, 2 * page))),
+            (page, 0, Err(libc::EINVAL)),
+            (7, 1, Err(libc::EFAULT)),
+            (page, usize::MAX, Err(libc::EINVAL)),
+            (page, usize::MAX - page, Err(libc::EINVAL)),
+            (last - page, page, Ok((last - page, page))),
+            (last, 1, Err(libc::EINVAL)),
+            (last + 7, page, Err(libc::EINVAL)),
+        ] {
+            let pages = pages_of(without_provenance_mut(addr), length);
+            let pages = pages.map(|(base, bytes)| (base.addr().get(), bytes)).map_err(|e| e.0);
+            assert_eq!(pages, expected, "{addr:#x} {length:#x}");
         }
     }
 }
