@@ -11,6 +11,7 @@
 mod modules;
 #[path = "circles/tokens.rs"]
 mod tokens;
+mod tree;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,6 +22,7 @@ use std::{
 use cargo_metadata::{MetadataCommand, TargetKind};
 
 use modules::Crate;
+use tree::root;
 
 /// Circles that may exist, and how many of them at most.
 const ALLOWED: &[Allowed] = &[];
@@ -32,10 +34,6 @@ struct Allowed {
     holds: &'static str,
     /// Why its files cannot be read one after the other.
     reason: &'static str,
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
 }
 
 /// The first files of all libraries and programs of the workspace, relative to its root.

@@ -6,40 +6,11 @@
 //! | words in quotation marks right behind a number | the same | in that section |
 //! | a relative link, with or without `#anchor` | Markdown | a file, and a heading in it |
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-};
+mod tree;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
-}
+use std::{collections::BTreeMap, fs};
 
-/// The files below the root that `wanted` accepts by their names, with their texts.
-fn files(wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
-    let root = root();
-    let mut folders = vec![root.clone()];
-    let mut found = BTreeMap::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the tree") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            let generated = ["target", "artifacts", "corpus"].contains(&name.as_str());
-            if name.starts_with('.') || generated || path.is_symlink() {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if wanted(&name) {
-                let Ok(text) = fs::read_to_string(&path) else { continue };
-                let path = path.strip_prefix(&root).expect("below the root");
-                found.insert(path.to_string_lossy().into_owned(), text);
-            }
-        }
-    }
-    found
-}
+use tree::{files, root};
 
 /// The headings of a page outside of its code blocks, each with the line it stands in.
 fn headings(page: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -14,11 +14,14 @@
 //!
 //! A reason is a comment line in the first 40 lines that starts with `Long file:`.
 
+mod tree;
+
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
 };
+
+use tree::root;
 
 const COLUMNS: usize = 100;
 const CODE_LINES: usize = 600;
@@ -56,34 +59,9 @@ const DRIVERS: &[&str] = &["pmd/core/src/", "pmd/src/", "verbs-lite/src/"];
 /// Crates without a line of unsafe code.
 const FORBID: &[&str] = &["pmd/prm/", "pmd/model/src/", "apps/"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the tree is there")
-}
-
-/// All text files of the tree, without build output and what git keeps.
-fn files() -> Vec<(String, String)> {
-    let root = root();
-    let mut folders = vec![root.clone()];
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the tree") {
-            let path = entry.expect("an entry").path();
-            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-            let generated = ["target", "artifacts", "corpus"].contains(&name.as_str());
-            if name.starts_with('.') || generated || path.is_symlink() {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if name != "Cargo.lock" {
-                let Ok(text) = fs::read_to_string(&path) else { continue };
-                let path = path.strip_prefix(&root).expect("below the root");
-                found.push((path.to_string_lossy().into_owned(), text));
-            }
-        }
-    }
-    found.sort();
-    found
+/// All text files of the tree.
+fn files() -> BTreeMap<String, String> {
+    tree::files(|name| name != "Cargo.lock")
 }
 
 fn is_shell(path: &str, text: &str) -> bool {
@@ -168,7 +146,7 @@ fn every_file_of_the_tree_is_tidy() {
     // This file names the words that it bans.
     let files = files();
     assert!(files.len() > 20, "only {} files found", files.len());
-    let checked = files.iter().filter(|(path, _)| path != "apps/common/tests/tidy.rs");
+    let checked = files.iter().filter(|(path, _)| *path != "apps/common/tests/tidy.rs");
     let found: Vec<String> = checked.flat_map(|(path, text)| findings(path, text)).collect();
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
 }

@@ -7,6 +7,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rustix::event::{EventfdFlags, eventfd};
+
 use crate::{Bar, BusError, DmaSpace};
 
 /// A device behind a transport: VFIO, or the software model.
@@ -131,6 +133,23 @@ pub trait Interrupts: Send + Sync + fmt::Debug {
     ///
     /// [`BusError::VectorNotEnabled`], or the system's reason for refusing a duplicate.
     fn eventfd(&self, vector: u16) -> Result<OwnedFd, BusError>;
+}
+
+/// Eventfds as [`Interrupts::enable`] makes them for `count` of a device's vectors.
+pub(crate) fn eventfds(count: u16, vectors: u16) -> Result<Vec<OwnedFd>, BusError> {
+    if count > vectors {
+        return Err(BusError::OutOfRange {
+            what: "interrupt vectors to enable",
+            value: u64::from(count),
+            min: 0,
+            max: u64::from(vectors),
+            hint: "; let several EQs share a vector",
+        });
+    }
+    (0..count)
+        .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
+        .collect::<Result<_, _>>()
+        .map_err(|errno| BusError::os("eventfd for an interrupt vector", errno))
 }
 
 /// PCI identity of the device that a transport found.

@@ -4,8 +4,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
-use rustix::event::{EventfdFlags, eventfd};
-
+use crate::transport::eventfds;
 use crate::{BusError, Interrupts};
 
 /// The vectors of one device.
@@ -97,19 +96,7 @@ impl Interrupts for IrqShared {
     }
 
     fn enable(&self, count: u16) -> Result<(), BusError> {
-        if count > self.vectors {
-            return Err(BusError::OutOfRange {
-                what: "interrupt vectors to enable",
-                value: u64::from(count),
-                min: 0,
-                max: u64::from(self.vectors),
-                hint: "; let several EQs share a vector",
-            });
-        }
-        let fds = (0..count)
-            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Some))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|errno| BusError::os("eventfd for an interrupt vector", errno))?;
+        let fds = eventfds(count, self.vectors)?.into_iter().map(Some).collect();
         let mut enabled = self.enabled.write().unwrap_or_else(PoisonError::into_inner);
         self.pending.iter().for_each(|pending| pending.store(false, Ordering::Relaxed));
         *enabled = fds;

@@ -3,10 +3,9 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use super::open::OpenDevice;
 use super::sys;
+use crate::transport::eventfds;
 use crate::{BusError, Interrupts};
 
 /// The MSI-X vectors of an open device.
@@ -35,19 +34,7 @@ impl Interrupts for VfioInterrupts {
     }
 
     fn enable(&self, count: u16) -> Result<(), BusError> {
-        if count > self.vectors {
-            return Err(BusError::OutOfRange {
-                what: "interrupt vectors to enable",
-                value: u64::from(count),
-                min: 0,
-                max: u64::from(self.vectors),
-                hint: "; let several EQs share a vector",
-            });
-        }
-        let fds = (0..count)
-            .map(|_| eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|errno| self.os("eventfd for an interrupt", errno))?;
+        let fds = eventfds(count, self.vectors)?;
         let raw: Vec<RawFd> = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let mut enabled = self.enabled.lock().unwrap_or_else(PoisonError::into_inner);
         let device = self.vfio.as_fd();
