@@ -17,6 +17,7 @@ const FREE_MASK: u64 = 1 << 29;
 const INLINE: u32 = 1 << 31;
 const CHECK_FREE: u32 = 1 << 29;
 const MTT: u32 = 1;
+const KLM: u32 = 2;
 /// Remote write, remote read, local write, local read, `umr_en`.
 const BOUND: u32 = 0xf << 10 | 1 << 15;
 const START: u64 = 0x7000_0000_0123;
@@ -68,6 +69,18 @@ fn registered(two: &mut Two, qa: &mut TestQp) -> u32 {
     assert_eq!((done.len(), done[0].opcode()), (1, 0), "{:?}", two.a.host.nic.log().last());
     assert_eq!(done[0].0[0x38], 0x25, "the opcode of the request");
     key
+}
+
+/// Registers a list of pieces of other keys, padded to 64 bytes; returns the syndrome, 0 for
+/// success, and what the device logged last.
+fn register_pieces(two: &mut Two, qa: &mut TestQp, mut list: Vec<u8>) -> (u8, String) {
+    let key = two.a.free_key(KLM, 4) | 0x77;
+    list.resize(64, 0);
+    two.a.post_send(qa, &umr(key), &register(INLINE | CHECK_FREE, 4, 0x77, &list));
+    two.run();
+    let done = two.a.polled();
+    let syndrome = if done[0].opcode() == 0 { 0 } else { done[0].syndrome() };
+    (syndrome, format!("{:?}", two.a.host.nic.log().last()))
 }
 
 /// Writes from `b` through a key of `a`; returns the syndrome, 0 for success.
@@ -231,5 +244,34 @@ fn another_kind_of_list_or_another_domain_is_refused() {
         let done = two.a.polled();
         let got = if done[0].opcode() == 0 { 0 } else { done[0].syndrome() };
         assert_eq!(got, syndrome, "{what}");
+    }
+}
+
+#[test]
+fn a_block_that_repeats_nothing_is_refused_however_often() {
+    // 0x400 in the place of a key: a block. Then how often, and how many entries.
+    for (often, entries, syndrome) in [(u32::MAX, 0, 0x06), (0, 0, 0x06), (4, 1, 0)] {
+        let mut two = Two::new();
+        let (mut qa, _qb) = two.connected(RC);
+        let mut list = words(&[0, 0x400, often, entries]);
+        list.extend(words(&[64 << 16 | 64, two.a.key]));
+        list.extend(two.a.memory.iova().to_be_bytes());
+        let (got, log) = register_pieces(&mut two, &mut qa, list);
+        assert_eq!(got, syndrome, "{often} of {entries}: {log}");
+        assert!(syndrome == 0 || log.contains("repeat_block.num_ent"), "{log}");
+    }
+}
+
+#[test]
+fn the_reserved_key_in_a_list_needs_a_queue_that_may_use_it() {
+    for (rlky, syndrome) in [(0, 0x06), (1 << 4, 0)] {
+        let mut two = Two::new();
+        let (mut qa, qb) = (two.a.create_qp_with(RC, &[(0x20, rlky)]), two.b.create_qp(RC));
+        two.connect(RC, &qa, &qb);
+        let mut list = words(&[4096, 0x200]);
+        list.extend(two.a.memory.iova().to_be_bytes());
+        let (got, log) = register_pieces(&mut two, &mut qa, list);
+        assert_eq!(got, syndrome, "{log}");
+        assert!(syndrome == 0 || log.contains("without rlky"), "{log}");
     }
 }

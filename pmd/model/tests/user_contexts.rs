@@ -155,6 +155,28 @@ fn a_user_context_gets_no_key_to_all_memory() {
     let (base, umem, _) = host.user_base(uid);
     let key = by(uid, &create_pa_mkey(base.pd, 1));
     assert_eq!(host.refused(&key, BAD_PARAM), "access_mode");
+    // Nor one whose pieces (KLM, KSM) lie behind the reserved key.
+    for (mode, below, is_refused) in [(2, 0x200, true), (3, 0x200, true), (2, 0x201, false)] {
+        let set = [
+            (0, 0x0200_0000),
+            (0x10, mode << 8 | 1 << 10),
+            (0x14, 0xffff_ff00),
+            (0x1c, base.pd),
+            (0x2c, 4096),
+            (0x44, 1),
+            (0x48, 12),
+            (0x60, 1),
+            (0x110, if mode == 2 { 4096 } else { 0 }),
+            (0x114, below),
+        ];
+        let key = by(uid, &input(0x120, &set));
+        if is_refused {
+            assert_eq!(host.refused(&key, BAD_PARAM), "klm_pas_mtt", "{mode}");
+            host.ok(&input(0x120, &set), 0x10);
+        } else {
+            host.ok(&key, 0x10);
+        }
+    }
     let tisn = host.make(uid, &create_tis(base.td));
     let queue = create_umem_sq(&base, tisn, umem, 0x1fc0, 0x10);
     assert_eq!(host.refused(&by(uid, &put(&queue, 0x20, 1 << 31)), BAD_PARAM), "rlky");

@@ -18,7 +18,7 @@ use super::umem;
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::mkey::{KlmList, Mkey, Place, Rights, Translation};
+use crate::objects::mkey::{KlmList, Mkey, Place, RESERVED_LKEY, Rights, Translation};
 use crate::objects::{Objects, Pin, Uar};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -117,6 +117,7 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     } else {
         (translation(&context, octwords, tail, fixed.pg_access())?, None)
     };
+    drivers_only(objects, "klm_pas_mtt", translation.names(RESERVED_LKEY))?;
     let key = Mkey {
         variant: u8::try_from(context.mkey_7_0()).unwrap_or(0),
         is_free: context.free(),

@@ -210,6 +210,15 @@ impl Translation {
         }
     }
 
+    /// Whether one of the pieces lies in memory of a key.
+    pub fn names(&self, key: u32) -> bool {
+        match self {
+            Self::Pa | Self::Mtt { .. } => false,
+            Self::Klm(list) => list.pieces.iter().any(|(_, place)| place.key == key),
+            Self::Ksm { pieces, .. } => pieces.iter().any(|place| place.key == key),
+        }
+    }
+
     /// Address of an access that lies in one page whose low bits do not count: most accesses.
     #[inline]
     pub(super) fn in_page(&self, start: u64, access: &MemAccess) -> Option<u64> {
@@ -218,7 +227,7 @@ impl Translation {
         let at = access.addr.wrapping_sub(start).wrapping_add(start & mask);
         let page = pages.get(usize::try_from(at >> log_page_size).ok()?)?;
         let inside = at & mask;
-        (inside + u64::from(access.len) <= mask + 1).then_some((page & !7) + inside)
+        (inside + u64::from(access.len) <= mask + 1).then_some((page & !7).wrapping_add(inside))
     }
 
     /// Follows an offset into the key one level down; a list is searched from `near` on.
@@ -236,7 +245,7 @@ impl Translation {
         match self {
             Self::Pa => (Ok(Step::Memory(Span { iova: access.addr, len: access.len })), near, 1),
             Self::Mtt { pages, log_page_size, pg_access } => {
-                let at = offset + (start & ((1 << log_page_size) - 1));
+                let at = offset.wrapping_add(start & ((1 << log_page_size) - 1));
                 let (run, looked_at) = match want {
                     Want::Run => run(pages, *log_page_size, *pg_access, at, access),
                     Want::Extent => extent(pages, *log_page_size, *pg_access, at, access),
@@ -303,7 +312,8 @@ fn run(
         }
         (covered, last, looked_at) = (covered + page_bytes, *page, looked_at + 1);
     }
-    let span = Span { iova: (first & !7) + inside, len: shorter(access.len, covered) };
+    let iova = (first & !7).wrapping_add(inside);
+    let span = Span { iova, len: shorter(access.len, covered) };
     (Ok(span), 1 + looked_at / PAGES_PER_STEP)
 }
 

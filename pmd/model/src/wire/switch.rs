@@ -17,11 +17,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
-/// Addresses that are learned; frames for others go to all ports.
-const MAX_ADDRESSES: usize = 8192;
+/// Addresses that are learned at one port, the last that it sent from; frames for others go to all
+/// ports. Each port has its own share, so that none keeps the others' from being learned.
+const MAX_ADDRESSES: usize = 1024;
 
 /// Emptied buffers that are kept for later frames.
 const MAX_SPARE: usize = 256;
+
+/// How much larger than its frame a buffer may be, which waits where only the frame is counted;
+/// short frames count as [`SHORT_BYTES`].
+const MAX_SLACK: usize = 4;
+const SHORT_BYTES: usize = 64;
 
 /// Offset behind an Ethernet frame's source address.
 const ADDRESSES_BYTES: usize = 12;
@@ -45,6 +51,8 @@ pub struct SwitchStats {
 struct Egress {
     queue: VecDeque<Vec<u8>>,
     queued_bytes: usize,
+    /// Addresses that were learned here, the oldest first; some of them moved on since.
+    learned: VecDeque<[u8; 6]>,
     /// The device's transmitter is off, so the switch's port is down.
     is_dark: bool,
     stats: SwitchStats,
@@ -134,9 +142,7 @@ impl Drop for SwitchPort {
         let mut fabric = self.lock();
         fabric.addresses.retain(|_, port| *port != index);
         fabric.owned.retain(|_, port| *port != index);
-        let port = &mut fabric.ports[index];
-        (port.is_dark, port.queued_bytes) = (true, 0);
-        port.queue.clear();
+        fabric.ports[index] = Egress { is_dark: true, ..Egress::default() };
     }
 }
 
@@ -155,10 +161,8 @@ impl Fabric {
             stats.spoofed += 1;
             return;
         }
-        let has_room = self.addresses.len() < MAX_ADDRESSES;
-        let may_learn = owner.is_none() && !is_group(source);
-        if may_learn && (has_room || self.addresses.contains_key(&source)) {
-            self.addresses.insert(source, from);
+        if owner.is_none() && !is_group(source) {
+            self.learn(source, from);
         }
         let known = self.owned.get(&destination).or_else(|| self.addresses.get(&destination));
         match known.filter(|_| !is_group(destination)).copied() {
@@ -173,13 +177,34 @@ impl Fabric {
         }
     }
 
+    fn learn(&mut self, source: [u8; 6], from: usize) {
+        if self.addresses.insert(source, from) == Some(from) {
+            return;
+        }
+        let learned = &mut self.ports[from].learned;
+        learned.push_back(source);
+        if learned.len() > MAX_ADDRESSES {
+            self.forget_oldest(from);
+        }
+    }
+
+    fn forget_oldest(&mut self, from: usize) {
+        if let Some(oldest) = self.ports[from].learned.pop_front()
+            && self.addresses.get(&oldest) == Some(&from)
+        {
+            self.addresses.remove(&oldest);
+        }
+    }
+
     fn enqueue(&mut self, to: usize, frame: &[u8]) {
         let port = &mut self.ports[to];
         if port.is_dark || port.queued_bytes + frame.len() > self.capacity_bytes {
             port.stats.dropped += 1;
             return;
         }
-        let mut copy = self.spare.pop().unwrap_or_default();
+        let most = MAX_SLACK * frame.len().max(SHORT_BYTES);
+        let spare = self.spare.pop().filter(|spare| spare.capacity() <= most);
+        let mut copy = spare.unwrap_or_default();
         copy.clear();
         copy.extend_from_slice(frame);
         port.queued_bytes += copy.len();
@@ -236,7 +261,12 @@ impl Wire for SwitchPort {
     }
 
     fn set_transmitter(&mut self, is_on: bool) {
-        self.lock().ports[self.index].is_dark = !is_on;
+        let mut fabric = self.lock();
+        fabric.ports[self.index].is_dark = !is_on;
+        // What was behind a link that went down may come back elsewhere.
+        while !is_on && !fabric.ports[self.index].learned.is_empty() {
+            fabric.forget_oldest(self.index);
+        }
     }
 }
 
@@ -348,18 +378,65 @@ mod tests {
         assert_eq!(ports[1].receive(0).map(|frame| frame.bytes.len()), Some(60));
     }
 
-    #[test]
-    fn addresses_beyond_the_table_are_flooded() {
-        let mut ports = switch(3, 1 << 16);
-        for number in 0..MAX_ADDRESSES + 1 {
+    /// Sends from many addresses, of which the first is `first`.
+    fn invent(port: &mut SwitchPort, first: u64, count: usize) {
+        for number in 0..count as u64 {
             let mut bytes = frame(0, 0);
-            bytes[6..12].copy_from_slice(&(number as u64 + 0x0200_0000_0100).to_be_bytes()[2..]);
-            send(&mut ports[0], &bytes, Fcs::Good);
+            bytes[6..12].copy_from_slice(&(first + number).to_be_bytes()[2..]);
+            send(port, &bytes, Fcs::Good);
         }
+    }
+
+    fn frame_to(address: u64) -> Vec<u8> {
+        let mut frame = frame(0, 1);
+        frame[..6].copy_from_slice(&address.to_be_bytes()[2..]);
+        frame
+    }
+
+    #[test]
+    fn a_port_is_known_by_the_last_addresses_that_it_sent_from_and_takes_no_place_of_others() {
+        const FIRST: u64 = 0x0200_0000_0100;
+        let mut ports = switch(3, 1 << 16);
+        invent(&mut ports[0], FIRST, 3 * MAX_ADDRESSES);
+        invent(&mut ports[2], FIRST - 1, 1);
         while !arrivals(&mut ports).is_empty() {}
-        let mut to_last = frame(0, 1);
-        to_last[..6].copy_from_slice(&(MAX_ADDRESSES as u64 + 0x0200_0000_0100).to_be_bytes()[2..]);
-        send(&mut ports[1], &to_last, Fcs::Good);
+        let last = FIRST + 3 * MAX_ADDRESSES as u64 - 1;
+        let oldest = last + 1 - MAX_ADDRESSES as u64;
+        let known = [(FIRST - 1, vec![2]), (last, vec![0]), (oldest, vec![0])];
+        for (address, expected) in known.into_iter().chain([(oldest - 1, vec![0, 2])]) {
+            send(&mut ports[1], &frame_to(address), Fcs::Good);
+            assert_eq!(arrivals(&mut ports), expected, "{address:#x}");
+        }
+        assert!(ports[0].lock().addresses.len() <= MAX_ADDRESSES + 2);
+        // One that moved is not forgotten with what its first port forgets.
+        invent(&mut ports[2], last, 1);
+        invent(&mut ports[0], FIRST, MAX_ADDRESSES);
+        while !arrivals(&mut ports).is_empty() {}
+        send(&mut ports[1], &frame_to(last), Fcs::Good);
+        assert_eq!(arrivals(&mut ports), [2]);
+        // A link that goes down takes them along.
+        ports[2].set_transmitter(false);
+        ports[2].set_transmitter(true);
+        send(&mut ports[1], &frame_to(last), Fcs::Good);
         assert_eq!(arrivals(&mut ports), [0, 2]);
+    }
+
+    #[test]
+    fn short_frames_do_not_wait_in_the_buffers_of_long_ones() {
+        let mut ports = switch(3, 1 << 20);
+        let long = [frame(1, 0), vec![0; 9000]].concat();
+        send(&mut ports[1], &frame(0, 1), Fcs::Good);
+        send(&mut ports[2], &frame(0, 2), Fcs::Good);
+        while !arrivals(&mut ports).is_empty() {}
+        for _ in 0..200 {
+            send(&mut ports[0], &long, Fcs::Good);
+            while ports[1].receive(0).is_some() {}
+            send(&mut ports[0], &frame(2, 0), Fcs::Good);
+        }
+        let fabric = ports[0].lock();
+        let held: usize = fabric.ports[2].queue.iter().map(Vec::capacity).sum();
+        let bytes = fabric.ports[2].queued_bytes;
+        assert_eq!(bytes, 200 * 60);
+        assert!(held <= MAX_SLACK * 200 * SHORT_BYTES, "{held} bytes hold {bytes}");
     }
 }

@@ -13,7 +13,7 @@ use ferrocx_prm::wqe::{DS_BYTES, Data, UmrCtrl, mkey_mask};
 use super::env::Env;
 use crate::bits::be64;
 use crate::device::caps::log_max;
-use crate::objects::mkey::{MemAccess, Mkey, Place, Rights, Translation};
+use crate::objects::mkey::{MemAccess, Mkey, Place, RESERVED_LKEY, Rights, Translation};
 use crate::objects::{Qp, QpType, SendJob};
 use crate::queue::dma;
 use crate::queue::wqe::WqeFault;
@@ -74,6 +74,10 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     let list = list(qp, env, wqe, &umr)?;
     let first = if umr.xlt_octowords() == 0 { 0 } else { check_list(key, &umr, &list)? };
     let list = if matches!(key.translation, Translation::Klm(_)) { unroll(list)? } else { list };
+    if !is_mtt(key) && names_all_memory(&list) && !qp.context.rlky() && !is_privileged(qp) {
+        let why = "the reserved L_Key in the list of a queue without rlky";
+        return Err(bind("klm.mkey", RESERVED_LKEY, why));
+    }
     let context = changed_context(key, mask, &new)?;
     let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
     let entries = list.len() / (OCTWORD_BYTES / per_octword);
@@ -228,6 +232,12 @@ fn apply_list(key: &mut Mkey, first: usize, list: &[u8]) {
     }
 }
 
+/// Whether a list of keys has the reserved one, whose addresses are the whole of what the guest's
+/// kernel mapped: programs inside it may not put it behind keys of theirs.
+fn names_all_memory(list: &[u8]) -> bool {
+    list.chunks_exact(OCTWORD_BYTES).any(|entry| klm(entry).1.key == RESERVED_LKEY)
+}
+
 /// Where a KLM has its key, a block of repeated entries has this.
 ///
 /// Source: rdma-core `mlx5_wqe_umr_repeat_block_seg`, and `umr_strided_seg_create`.
@@ -245,6 +255,10 @@ fn unroll(list: Vec<u8>) -> Result<Vec<u8>, WqeFault> {
     let entries = entries.ok_or_else(|| {
         bind("repeat_block.num_ent", count, "more entries than stand in the list")
     })?;
+    // Nothing, repeated, would take time without an entry that it is charged to.
+    if count == 0 {
+        return Err(bind("repeat_block.num_ent", count, "a block that repeats nothing"));
+    }
     if repeats * u64::from(count) > 1 << log_max::KLM {
         return Err(bind("repeat_block.repeat_count", repeats, "above log_max_klm_list_size"));
     }
