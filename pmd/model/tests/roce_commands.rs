@@ -103,7 +103,7 @@ fn a_query_returns_what_the_transitions_set() {
     assert_eq!(two.a.query(&qa, 0xa8), QKEY);
     assert_eq!(two.a.query(&qa, 0x78), common::roce::A_PSN);
     assert_eq!(two.a.query(&qa, 0x94) & 0xff_ffff, common::roce::B_PSN);
-    assert_eq!(two.a.query(&qa, 0x70), 2 << 21 | 3 << 16 | 3 << 13);
+    assert_eq!(two.a.query(&qa, 0x70), 2 << 21 | 3 << 16 | 3 << 13 | 1 << 11);
 }
 
 #[test]

@@ -275,3 +275,22 @@ fn the_reserved_key_in_a_list_needs_a_queue_that_may_use_it() {
         assert!(syndrome == 0 || log.contains("without rlky"), "{log}");
     }
 }
+
+#[test]
+fn a_programs_queue_pair_registers_no_io_addresses() {
+    let mut two = Two::new();
+    let (mut qa, qb) = (two.a.create_programs_qp(RC), two.b.create_qp(RC));
+    two.connect(RC, &qa, &qb);
+    // Pieces of its own keys it may: so windows are bound.
+    let mut list = words(&[4096, two.a.key]);
+    list.extend(two.a.memory.iova().to_be_bytes());
+    let (syndrome, log) = register_pieces(&mut two, &mut qa, list);
+    assert_eq!(syndrome, 0, "{log}");
+    let key = two.a.free_key(MTT, 4) | 0x77;
+    let list = pages(&two.a);
+    two.a.post_send(&mut qa, &umr(key), &register(INLINE | CHECK_FREE, 4, 0x77, &list));
+    two.run();
+    assert_eq!(two.a.polled()[0].syndrome(), 0x06);
+    let log = format!("{:?}", two.a.host.nic.log().last());
+    assert!(log.contains("without fre"), "{log}");
+}

@@ -270,6 +270,45 @@ fn memory_objects_and_their_keys_are_checked() {
     assert_eq!(host.refused(&by(uid, &short(0xa0a, umem)), RESOURCE_BUSY), "umem_id");
 }
 
+/// CREATE_MKEY over user memory, with pages of 4 KiB.
+fn create_umem_mkey(pd: u32, umem: u32, len: u64) -> Vec<u8> {
+    input(
+        0x110,
+        &[
+            (0, 0x0200_0000),
+            (0x0c, 1 << 30),
+            (0x10, 1 << 11 | 1 << 10 | 1 << 8),
+            (0x14, 0xffff_ff42),
+            (0x1c, pd),
+            (0x28, (len >> 32) as u32),
+            (0x2c, len as u32),
+            (0x48, 12),
+            (0x64, umem),
+        ],
+    )
+}
+
+#[test]
+fn a_key_over_huge_pages_of_user_memory_is_paid_for_before_it_is_written_out() {
+    let mut host = Host::up();
+    let uid = host.context();
+    let (base, ..) = host.user_base(uid);
+    let began = std::time::Instant::now();
+    // (log of the page's bytes, of the key's bytes): pages are what the guest says they are.
+    for (page, key, field) in
+        [(43, 43, "mkc.len"), (43, 38, "mkc.len"), (31, 37, "mkey_umem_offset")]
+    {
+        let bytes = put(&create_umem(0, &[0]), 0x20, page - 12);
+        let umem = host.make(uid, &bytes);
+        let key = by(uid, &create_umem_mkey(base.pd, umem, 1 << key));
+        let status = if field == "mkc.len" { EXCEED_LIM } else { BAD_PARAM };
+        assert_eq!(host.refused(&key, status), field, "{page}");
+    }
+    let umem = host.make(uid, &put(&create_umem(0, &[0]), 0x20, 19));
+    host.ok(&by(uid, &create_umem_mkey(base.pd, umem, 1 << 20)), 0x10);
+    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
 #[test]
 fn everything_goes_with_its_user_context() {
     let mut host = Host::up();

@@ -12,6 +12,7 @@ use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, add, parse, plain, remove};
 use crate::bits::be64;
+use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{Objects, Pin, Umem};
 
@@ -87,6 +88,16 @@ pub(super) fn key_pages(
         let why = "the region starts elsewhere in its page than start_addr";
         Refused::param("mkey_umem_offset", offset, why)
     })?;
+    let count = (first % page_bytes).saturating_add(len).div_ceil(page_bytes);
+    // Two pages stand in an octword of the list.
+    ensure(count <= 2 << log_max::MTT, || {
+        let why = "more pages than a key of this device has";
+        Refused::new(CommandStatus::EXCEED_LIM, "mkc.len", count, why)
+    })?;
+    // A page of user memory can be as long as its address says: asked before it is written out.
+    let bytes = count * size_of::<u64>() as u64;
+    let _paid =
+        objects.budget.charge(bytes).map_err(|full| Refused::full("mkc.len", full.into()))?;
     let rights = if umem.is_writable { PAGE_READ | PAGE_WRITE } else { PAGE_READ };
     let pages = (first - first % page_bytes..first + len).step_by(1 << log_page_size);
     let address = |at: u64| {

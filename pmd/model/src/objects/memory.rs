@@ -26,7 +26,8 @@ impl Umem {
     /// Bytes of the memory.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
-        ((self.pages.len() as u64) << self.log_page_size) - self.page_offset
+        let pages = (self.pages.len() as u64).saturating_mul(1 << self.log_page_size);
+        pages - self.page_offset
     }
 
     /// I/O address of a byte, which is below [`Umem::len_bytes`].

@@ -166,14 +166,25 @@ impl Peer {
 
     /// CREATE_QP with more words of its input.
     pub fn create_qp_with(&mut self, st: u32, fields: &[(usize, u32)]) -> TestQp {
+        self.create_qp_changed(st, |bytes| {
+            for (at, word) in fields {
+                let old = be32(bytes, *at);
+                bytes[*at..at + 4].copy_from_slice(&(old | word).to_be_bytes());
+            }
+        })
+    }
+
+    /// CREATE_QP as a kernel has it for a program, which may register no I/O addresses: no `fre`.
+    pub fn create_programs_qp(&mut self, st: u32) -> TestQp {
+        self.create_qp_changed(st, |bytes| bytes[0x88..0x8c].fill(0))
+    }
+
+    fn create_qp_changed(&mut self, st: u32, change: impl FnOnce(&mut [u8])) -> TestQp {
         let alloc = |host: &Host, len: usize| host.heap.alloc(len, 4096).expect("room");
         let (rings, record) = (alloc(&self.host, 4096), alloc(&self.host, 64));
         rings.fill(0);
         let mut bytes = create_qp(st, self.pd, self.uar, self.cqn, record.iova());
-        for (at, word) in fields {
-            let old = be32(&bytes, *at);
-            bytes[*at..at + 4].copy_from_slice(&(old | word).to_be_bytes());
-        }
+        change(&mut bytes);
         bytes.extend(rings.iova().to_be_bytes());
         let qpn = self.host.ok(&bytes, 0x10).word(8);
         TestQp { qpn, rings, record, posted_blocks: 0, posted_receives: 0 }
@@ -363,6 +374,7 @@ pub fn create_qp(st: u32, pd: u32, uar: u32, cqn: u32, record: u64) -> Vec<u8> {
             (0x20, RQ_LOG << 19 | 2 << 16 | SQ_LOG << 11),
             (0x24, uar),
             (0x28, 0xabc),
+            (0x88, 1 << 11),
             (0x94, cqn),
             (0xb4, cqn),
             (0xb8, (record >> 32) as u32),

@@ -147,6 +147,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         check_uar(objects, context.uar_page())?;
     }
     drivers_only(objects, "rlky", context.rlky())?;
+    drivers_only(objects, "fre", context.fre())?;
     let pd = context.pd();
     // The UMR queue pair of a driver belongs to no domain: Linux leaves the field out.
     ensure(qp_type == QpType::RegUmr || objects.pds.contains(pd), || Refused::resource("pd", pd))?;

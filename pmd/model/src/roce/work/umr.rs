@@ -74,10 +74,7 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     let list = list(qp, env, wqe, &umr)?;
     let first = if umr.xlt_octowords() == 0 { 0 } else { check_list(key, &umr, &list)? };
     let list = if matches!(key.translation, Translation::Klm(_)) { unroll(list)? } else { list };
-    if !is_mtt(key) && names_all_memory(&list) && !qp.context.rlky() && !is_privileged(qp) {
-        let why = "the reserved L_Key in the list of a queue without rlky";
-        return Err(bind("klm.mkey", RESERVED_LKEY, why));
-    }
+    check_reach(qp, key, &list)?;
     let context = changed_context(key, mask, &new)?;
     let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
     let entries = list.len() / (OCTWORD_BYTES / per_octword);
@@ -230,6 +227,23 @@ fn apply_list(key: &mut Mkey, first: usize, list: &[u8]) {
         };
         key.translation.replace(first, list.chunks_exact(OCTWORD_BYTES).map(ksm));
     }
+}
+
+/// Checks that a list reaches only what its sender may: I/O addresses are all of what the guest's
+/// kernel mapped, and the memory of a user context is the kernel's to describe.
+fn check_reach(qp: &Qp, key: &Mkey, list: &[u8]) -> Result<(), WqeFault> {
+    if list.is_empty() || is_privileged(qp) {
+        return Ok(());
+    }
+    if is_mtt(key) && (!qp.context.fre() || key.umem.is_some()) {
+        let why = "I/O addresses from a queue pair without fre, or for memory of a user context";
+        return Err(bind("ctrl.imm", key.context.mkey_7_0(), why));
+    }
+    if !is_mtt(key) && names_all_memory(list) && !qp.context.rlky() {
+        let why = "the reserved L_Key in the list of a queue without rlky";
+        return Err(bind("klm.mkey", RESERVED_LKEY, why));
+    }
+    Ok(())
 }
 
 /// Whether a list of keys has the reserved one, whose addresses are the whole of what the guest's
