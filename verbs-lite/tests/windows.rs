@@ -1,5 +1,7 @@
 //! Memory windows: bound, used, ended, and what a peer cannot do with them.
 
+#![allow(unsafe_code, reason = "windows whose state the caller keeps")]
+
 mod common;
 
 use common::{MEMORY_BYTES, Two, ids, small, syndromes};
@@ -317,11 +319,16 @@ fn keys_that_are_made_have_low_bytes_of_their_own() {
     assert_eq!((bytes.len(), bytes.contains(&0)), (count, false));
 }
 
+fn post_untyped(scene: &mut Scene, wr: &BindUntyped, mw: &UntypedMw) -> Result<(), PostError> {
+    // SAFETY: the region is registered memory, which nobody borrows.
+    unsafe { scene.qb.post_bind_untyped(wr, mw) }
+}
+
 /// Binds an untyped window of `b`'s to `len` bytes of its region, under a variant; the syndrome.
 fn bind_untyped(scene: &mut Scene, mw: &UntypedMw, old: Rkey, variant: u8, len: usize) -> u8 {
     let region = (scene.region.lkey(), scene.region.addr() + AT as u64, len as u64);
     let wr = BindUntyped { wr_id: 1, flags: S, access: Access::REMOTE, old, variant, region };
-    scene.qb.post_bind_untyped(&wr, mw).unwrap();
+    post_untyped(scene, &wr, mw).unwrap();
     let done = scene.settle();
     assert_eq!((done[0].wr_id, done[0].opcode), (1, WcOpcode::BindMw));
     syndromes(&done)[0]
@@ -404,11 +411,11 @@ fn what_an_untyped_binding_may_not_say_is_refused_before_it_is_posted() {
     let (flags, access, old) = (S, Access::REMOTE_READ, mw.rkey());
     let wr = BindUntyped { wr_id: 1, flags, access, old, variant: 1, region };
     let long = BindUntyped { region: (region.0, region.1, 1 << 31), ..wr };
-    assert_eq!(scene.qb.post_bind_untyped(&long, &mw), Err(PostError::Window));
-    assert_eq!(scene.qb.post_bind_untyped(&wr, &other), Err(PostError::Window), "another's key");
+    assert_eq!(post_untyped(&mut scene, &long, &mw), Err(PostError::Window));
+    assert_eq!(post_untyped(&mut scene, &wr, &other), Err(PostError::Window), "another's key");
     let foreign = scene.two.a.pd.alloc_untyped_mw(MwKind::Type2).unwrap();
     let of_foreign = BindUntyped { old: foreign.rkey(), ..wr };
-    assert_eq!(scene.qb.post_bind_untyped(&of_foreign, &foreign), Err(PostError::Pd));
+    assert_eq!(post_untyped(&mut scene, &of_foreign, &foreign), Err(PostError::Pd));
     scene.qb.to_error().unwrap();
     scene.qb.post_local_inv_rkey(1, S, old).unwrap();
     scene.two.world.settle();

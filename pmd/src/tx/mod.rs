@@ -253,6 +253,15 @@ impl TxRing {
     }
 }
 
+/// Makes the ring that the requests of this module stand in.
+#[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
+fn create(device: &Device, attr: &SqAttr<'_>) -> Result<(SendRing, Handle), DeviceError> {
+    // SAFETY: requests name the data of packets, which stay with the queue until the request that
+    // names them has completed; the queue's end leaks what the device may still read. No request of
+    // an Ethernet queue has the device write.
+    unsafe { SendRing::create(device, attr) }
+}
+
 impl TxQueue {
     /// Makes a send queue, ready. Packets of `pool` are freed in bulk; those of other registered
     /// pools may be sent too.
@@ -289,7 +298,7 @@ impl TxQueue {
             user_index: 0,
             log_blocks: log_size,
         };
-        let (ring, sq) = SendRing::create(device, &attr)?;
+        let (ring, sq) = create(device, &attr)?;
         let requests = Requests {
             ring,
             multi_packet: config.multi_packet && limits.multi_packet,

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use ferrocx_core::wq::{RecvRing, RqAttr, SendRing, SqAttr, Wqe};
 use ferrocx_core::{
-    FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle, QueueState, RxQueueRef,
+    Device, DeviceError, FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, Handle,
+    QueueState, RxQueueRef,
 };
 use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 
@@ -129,6 +130,16 @@ impl RawObjects {
     }
 }
 
+type Made<Ring> = Result<(Ring, Handle), DeviceError>;
+
+/// Makes the two rings of a raw packet queue pair.
+#[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
+fn create(device: &Device, send: &SqAttr<'_>, recv: &RqAttr) -> (Made<SendRing>, Made<RecvRing>) {
+    // SAFETY: what is posted names buffers by their keys, as on any queue pair: the slots of the
+    // queue pair hold them until the request has completed or the device let go of the queue.
+    unsafe { (SendRing::create(device, send), RecvRing::create(device, recv)) }
+}
+
 impl Plan<'_> {
     /// Makes a raw packet queue pair.
     pub(super) fn make_raw(&self) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
@@ -137,15 +148,15 @@ impl Plan<'_> {
         let (device, rlky) = (pd.core.device(), pd.core.lkey.is_some());
         let (pd, user_index) = (pd.number(), config.user_index);
         let log_blocks = sizes.log_sq_blocks;
-        let attr =
+        let send =
             SqAttr { uar, blueflame: false, pd, rlky, cqn: send_cqn, user_index, log_blocks };
-        let (send, sq) = SendRing::create(device, &attr)?;
         let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
         let (cqn, keeps_vlan) = (recv_cqn, true);
         let strides = None;
-        let attr =
+        let recv =
             RqAttr { pd, rlky, keeps_vlan, cqn, user_index, log_entries, log_segments, strides };
-        let (recv, rq) = RecvRing::create(device, &attr)?;
+        let (send, recv) = create(device, &send, &recv);
+        let ((send, sq), (recv, rq)) = (send?, recv?);
         let raw = RawObjects { flows: Vec::new(), rq: Arc::new(rq), sq, next_flow: 0 };
         Ok((send, Some(recv), Objects::Raw(Box::new(raw))))
     }

@@ -111,8 +111,8 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Posts the binding of a window whose state the caller keeps, or its end where it is bound to
-    /// no bytes; rings like [`Qp::post_send`]. Whether the region grants what the window does, and
-    /// is bound in a state that allows it, is for the caller to say and for the device to refuse.
+    /// no bytes; rings like [`Qp::post_send`]. Whether the window is in a state that allows it is
+    /// for the caller to say and for the device to refuse.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     ///
@@ -121,8 +121,20 @@ impl<B: Buffers> Qp<B> {
     /// [`PostError`]: [`PostError::Window`] for more than 2^31 - 1 bytes or the key of another
     /// window, [`PostError::Access`] for atomics that the device cannot grant this way. Nothing was
     /// posted then.
+    ///
+    /// # Safety
+    /// Peers reach the bytes of the region with the rights of the window, whatever their key is a
+    /// key to: the reserved L_Key and keys from [`Pd::get_dma_mr`](crate::Pd::get_dma_mr) are keys
+    /// to all that is mapped. Those bytes must be ones that peers may reach so for as long as the
+    /// window is bound: nothing borrows what they may write. [`Qp::post_bind_mw`] sees to that
+    /// itself.
     #[doc(alias = "ibv_bind_mw")]
-    pub fn post_bind_untyped(&mut self, wr: &BindUntyped, mw: &UntypedMw) -> Result<(), PostError> {
+    #[expect(unsafe_code, reason = "any key can be named")]
+    pub unsafe fn post_bind_untyped(
+        &mut self,
+        wr: &BindUntyped,
+        mw: &UntypedMw,
+    ) -> Result<(), PostError> {
         self.check_umr(&mw.pd)?;
         let (lkey, from, len) = wr.region;
         if wr.old.0 >> 8 != mw.rkey().0 >> 8 || len > MAX_BYTES as u64 {

@@ -79,7 +79,21 @@ impl RecvRing {
     /// # Errors
     ///
     /// What the device refused.
-    pub fn create(device: &Device, attr: &RqAttr) -> Result<(Self, Handle), DeviceError> {
+    ///
+    /// # Safety
+    /// The device writes to whatever memory an entry names that [`RecvRing::begin`] wrote and
+    /// [`RecvRing::tell`] showed. Until that entry has completed, or the handle's object is gone,
+    /// the memory stays mapped, and nothing else reads or writes it.
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::{Device, DeviceError, Handle};
+    /// # use ferrocx_core::wq::{RecvRing, RqAttr};
+    /// fn safe(device: &Device, attr: &RqAttr) -> Result<(RecvRing, Handle), DeviceError> {
+    ///     RecvRing::create(device, attr)
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "entries tell the device where to write")]
+    pub unsafe fn create(device: &Device, attr: &RqAttr) -> Result<(Self, Handle), DeviceError> {
         let RqAttr { log_entries, log_segments, .. } = *attr;
         let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_segments), 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);

@@ -189,7 +189,16 @@ impl SendRing {
     /// # Errors
     ///
     /// What the device refused.
-    pub fn create(device: &Device, attr: &SqAttr<'_>) -> Result<(Self, Handle), DeviceError> {
+    ///
+    /// # Safety
+    /// The device carries out whatever is written and posted here. Memory that a request names
+    /// stays mapped, and what it holds may be sent, until the request has completed or the handle's
+    /// object is gone; memory that it has the device write is nobody else's as long.
+    #[expect(unsafe_code, reason = "requests tell the device where to read and write")]
+    pub unsafe fn create(
+        device: &Device,
+        attr: &SqAttr<'_>,
+    ) -> Result<(Self, Handle), DeviceError> {
         let buf = Arc::new(device.alloc_dma(BASIC_BLOCK_BYTES << attr.log_blocks, 4096)?);
         let record = Arc::new(device.alloc_dma(RECORD_BYTES, 64)?);
         let wq = Wq::zeroed()

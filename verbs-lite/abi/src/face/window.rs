@@ -101,5 +101,6 @@ pub(super) unsafe fn post_change(
         variant: rkey as u8,
         region: lkey.map_or((Lkey(0), 0, 0), |lkey| (lkey, bind_info.addr, bind_info.length)),
     };
-    Ok(pair.qp.post_bind_untyped(&bind, &promised!(&*mw.cast::<Window>()).mw)?)
+    // The region is one that the program registered, and the bytes are within it: `region_of`.
+    Ok(promised!(pair.qp.post_bind_untyped(&bind, &(*mw.cast::<Window>()).mw))?)
 }
