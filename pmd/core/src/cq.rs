@@ -116,16 +116,21 @@ impl CqRing {
             return Err(DeviceError::Step { step: "resizing a completion queue", source });
         }
         let deadline = device.now() + RESIZE_LIMIT;
+        // One lap, and its last entry; more is a lie.
+        let mut left = (1_u32 << self.log_size) + 1;
         loop {
             match self.take() {
                 // The device's last entry of the old buffer. Source: reference 6.7.
                 Some((_, last)) if Cqe64::OPCODE.get(last) == CqeOpcode::RESIZE_CQ.0 => break,
-                Some((slot, last)) => each(&slot, last),
-                None if device.now() > deadline => {
+                Some((slot, last)) if left > 0 => {
+                    left -= 1;
+                    each(&slot, last);
+                }
+                found if found.is_some() || device.now() > deadline => {
                     let (what, way_out) = ("the last entry of a resized queue", "reset the device");
                     return Err(DeviceError::Timeout { what, limit: RESIZE_LIMIT, way_out });
                 }
-                None => device.relax(),
+                _ => device.relax(),
             }
         }
         handle.release(&old);

@@ -17,8 +17,10 @@ use super::message::{Mad, Message};
 
 /// Service ids of UDP ports: `RDMA_PS_UDP`. Source: Linux `cma.c`.
 const UDP_SERVICES: u64 = 0x0111_0000;
-/// Questions that wait for a service, and answers that are remembered in case they get lost.
+/// Questions that wait for a service, those of one peer among them, and answers that are remembered
+/// in case they get lost.
 const MAX_WAITING: usize = 128;
+const MAX_WAITING_OF_PEER: usize = 32;
 const MAX_REMEMBERED: usize = 1024;
 /// `status` of an answer: no such service.
 const NO_SERVICE: u32 = 1;
@@ -185,6 +187,16 @@ impl Sidr {
         (status, qpn, qkey): (u32, u32, u32),
         said: &[u8],
     ) {
+        let out = self.say(asked, (status, qpn, qkey), said);
+        self.open.remove(&asked.key());
+        if self.answered.len() == MAX_REMEMBERED {
+            self.answered.pop_front();
+        }
+        self.answered.push_back((asked.key(), out));
+    }
+
+    /// Sends an answer.
+    fn say(&mut self, asked: &Asked, (status, qpn, qkey): (u32, u32, u32), said: &[u8]) -> Out {
         let mut private_data = [0; 136];
         for (to, from) in private_data.iter_mut().zip(said) {
             *to = *from;
@@ -199,11 +211,7 @@ impl Sidr {
         let mad = Mad { transaction_id: asked.transaction_id, message: Message::SidrRep(reply) };
         let out = Out { ends: asked.ends, mad, id: None, is_stranger: true };
         self.out.push_back(out);
-        self.open.remove(&asked.key());
-        if self.answered.len() == MAX_REMEMBERED {
-            self.answered.pop_front();
-        }
-        self.answered.push_back((asked.key(), out));
+        out
     }
 
     /// Takes a message; `false` if it is another one's.
@@ -225,13 +233,26 @@ impl Sidr {
         let has_header = read_header(&request.private_data()).is_some();
         let Some(queue) = self.listeners.get_mut(&request.service_id()).filter(|_| has_header)
         else {
-            return self.reply(&asked, (NO_SERVICE, 0, 0), &[]);
+            // Not remembered: it is the same the next time, and strangers ask for anything.
+            self.say(&asked, (NO_SERVICE, 0, 0), &[]);
+            return;
         };
         let is_known = self.open.contains(&key) || queue.iter().any(|asked| asked.key() == key);
-        // One too many asks again.
-        if !is_known && queue.len() < MAX_WAITING && self.open.len() < MAX_REMEMBERED {
-            queue.push_back(asked);
+        // The program holds those that are open: one too many asks again.
+        if is_known || self.open.len() >= MAX_REMEMBERED {
+            return;
         }
+        // The oldest question goes, of the peer itself if it has many, so that a crowd keeps nobody
+        // away: what nobody took asks again.
+        let is_own = |asked: &Asked| asked.ends.remote == ends.remote;
+        if queue.iter().filter(|asked| is_own(asked)).count() >= MAX_WAITING_OF_PEER {
+            if let Some(oldest) = queue.iter().position(is_own) {
+                queue.remove(oldest);
+            }
+        } else if queue.len() >= MAX_WAITING {
+            queue.pop_front();
+        }
+        queue.push_back(asked);
     }
 
     fn on_reply(&mut self, ends: Ends, reply: &CmSidrRep) {
@@ -343,5 +364,43 @@ mod tests {
         }
         assert_eq!(asked, 1 + usize::from(CmConfig::default().max_retries));
         assert_eq!(a.answer_of(id), Some(&DatagramAnswer::NoAnswer));
+    }
+
+    /// A question of a peer's, as it comes in.
+    fn ask_from(peer: u8, to: &mut Sidr, port: u16) -> Mad {
+        let mut from = Sidr::new(&CmConfig::default(), to.next_id.wrapping_add(peer.into()));
+        from.ask(ends(peer, 1), (4000, port), b"who", Duration::ZERO);
+        let mad = Mad::parse(&from.out[0].mad.to_bytes()).unwrap();
+        to.next_id = to.next_id.wrapping_add(1000);
+        assert!(to.receive(ends(1, peer), &mad));
+        mad
+    }
+
+    #[test]
+    fn a_crowd_of_strangers_keeps_nobody_away() {
+        const HONEST: u8 = 200;
+        let (_, mut b) = two();
+        b.listen(7174);
+        let answered = ask_from(HONEST, &mut b, 7174);
+        let asked = b.take(7174).unwrap();
+        b.reply(&asked, (0, 0x1234, 1), b"me");
+        // To ports that nobody listens on: that pushes no answer out.
+        for peer in (2..150).cycle().take(2 * MAX_REMEMBERED) {
+            ask_from(peer, &mut b, 9);
+        }
+        b.out.clear();
+        assert!(b.receive(ends(1, HONEST), &answered));
+        assert_eq!((b.out.len(), b.take(7174).is_none()), (1, true), "it was answered");
+        // Nor does one that asks a lot, or many that do.
+        for peer in (2..150).cycle().take(10 * MAX_WAITING) {
+            ask_from(peer, &mut b, 7174);
+        }
+        ask_from(HONEST, &mut b, 7174);
+        for _ in 0..10 * MAX_WAITING {
+            ask_from(150, &mut b, 7174);
+        }
+        let waiting: Vec<_> = std::iter::from_fn(|| b.take(7174)).collect();
+        let of = |peer: u8| waiting.iter().filter(|asked| asked.ends == ends(1, peer)).count();
+        assert_eq!((waiting.len(), of(HONEST), of(150)), (MAX_WAITING, 1, MAX_WAITING_OF_PEER));
     }
 }

@@ -21,6 +21,8 @@ use crate::wr::{SendFlags, WcOpcode};
 
 /// Requests of its queue: one is posted at a time, and one more marks the end of a failed one.
 const MAX_WR: u32 = 4;
+/// Completions that its queue has room for.
+const MAX_COMPLETIONS: u32 = 2 * MAX_WR;
 /// How long a change may take.
 const LIMIT: Duration = Duration::from_secs(1);
 /// Rights that a request changes; the one to atomics where the device can.
@@ -47,7 +49,7 @@ impl RdmaContext {
         if !self.attr().caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
             return Err(refused("changes of keys"));
         }
-        let (pd, cq) = (self.alloc_pd()?, self.create_cq(2 * MAX_WR)?);
+        let (pd, cq) = (self.alloc_pd()?, self.create_cq(MAX_COMPLETIONS)?);
         let config = QpConfig {
             // Without a connection. The device is told another service.
             qp_type: QpType::Ud,
@@ -142,7 +144,12 @@ impl MrChanger {
     /// After a failure, lets go of what is posted.
     fn start_anew(&mut self) -> Result<(), VerbsError> {
         self.qp.abandon()?;
-        while self.cq.poll().is_some() {}
+        // No more than there can be: a device that lies may send them without end.
+        for _ in 0..MAX_COMPLETIONS {
+            if self.cq.poll().is_none() {
+                break;
+            }
+        }
         self.start()
     }
 }
