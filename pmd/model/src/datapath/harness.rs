@@ -309,6 +309,7 @@ impl Port {
             user_index: 0x00_4321,
             counter_set_id: 0,
             ring: ReceiveRing::default(),
+            owed: 0,
             stats: QueueStats::default(),
             context: Rqc::zeroed(),
         };

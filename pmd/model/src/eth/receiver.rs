@@ -51,6 +51,12 @@ impl Receiver {
     /// Forgets what was compiled: the function was reset.
     pub(crate) fn clear(&mut self) {
         self.steering.clear();
+        self.buffers.clear();
+    }
+
+    /// Once per step, and when a queue's state changed: what failed queues owe.
+    pub(crate) fn buffers(&mut self) -> &mut Receive {
+        &mut self.buffers
     }
 
     /// Frames that were not delivered, by reason.

@@ -4,6 +4,7 @@
 mod bursts;
 mod compressed;
 mod events;
+mod flushing;
 mod plain;
 mod random;
 mod receiving;
