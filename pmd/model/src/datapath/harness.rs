@@ -216,6 +216,7 @@ impl Port {
             told: 0,
             moderation_since_ns: None,
             moderation_count: 0,
+            in_line: false,
             status: CqStatus::Ok,
             completions: 0,
             context: Cqc::zeroed(),

@@ -30,6 +30,8 @@ pub use steering::{
 };
 pub use table::{Full, SHARED_UID, Table};
 
+use arrayvec::ArrayVec;
+
 use self::mkey::MkeyTable;
 
 /// A UAR page that was allocated.
@@ -46,7 +48,10 @@ pub struct Uar {
 impl Uar {
     /// Takes a queue out of one of the lists, which keeps no room for those that are gone.
     pub(crate) fn unlist(list: &mut Vec<u32>, number: u32) {
-        list.retain(|other| *other != number);
+        // Those of a user context go all at once, the last ones first.
+        if let Some(at) = list.iter().rposition(|other| *other == number) {
+            list.remove(at);
+        }
         list.shrink_to(2 * list.len());
     }
 }
@@ -157,6 +162,8 @@ pub struct Objects {
     pub user_contexts: Table<UserContext>,
     /// Memory of user contexts.
     pub umems: Table<Umem>,
+    /// Queue pairs for management datagrams, which arrive at number 1.
+    pub gsi: ArrayVec<u32, MAX_GSI>,
     /// Table where received packets start, if the driver named one.
     pub rx_root: Option<u32>,
     /// Table where sent packets start, if the driver named one.
@@ -167,6 +174,10 @@ pub struct Objects {
     pub steering_generation: u64,
     caller: u16,
 }
+
+/// Queue pairs for management datagrams that there may be at a time: each such packet looks for the
+/// first that receives. A driver has one.
+pub const MAX_GSI: usize = 8;
 
 /// First number of each kind. They differ, so that a number of the wrong kind is refused.
 mod first {
@@ -255,6 +266,7 @@ impl Objects {
             q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget).shared(),
             user_contexts: Table::new(first::USER_CONTEXT, limits.user_contexts, budget),
             umems: Table::new(first::UMEM, limits.umems, budget),
+            gsi: ArrayVec::new(),
             rx_root: None,
             tx_root: None,
             budget: budget.clone(),

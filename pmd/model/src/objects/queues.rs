@@ -141,6 +141,8 @@ pub struct Cq {
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.
     pub moderation_count: u32,
+    /// It stands among those whose event waits for moderation.
+    pub in_line: bool,
     /// An entry was lost or could not be written.
     pub status: CqStatus,
     /// CQEs written, exactly.
