@@ -374,6 +374,7 @@ impl Port {
             transport_domain: 0,
             self_lb_block: 0,
             lro_mask: 0,
+            changed: 0,
             context: Tirc::zeroed(),
         };
         self.state.objects.steering_changed();
@@ -387,6 +388,7 @@ impl Port {
             log_size: 10,
             miss,
             groups: Vec::new(),
+            changed: 0,
             context: FlowTableContext::zeroed(),
         };
         self.state.objects.steering_changed();
@@ -405,10 +407,11 @@ impl Port {
             criteria_enable: enable,
             mask: Box::new(mask),
             entries: Default::default(),
+            changed: 0,
         };
         let number = objects.flow_groups.insert(group).expect("a number");
         groups.push(number);
-        objects.steering_changed();
+        objects.group_changed(number);
         number
     }
 
@@ -439,7 +442,7 @@ impl Port {
         let group = objects.flow_groups.get_mut(number).expect("the group");
         let index = group.entries.last_key_value().map_or(group.start, |(index, _)| index + 1);
         group.entries.insert(index, entry);
-        objects.steering_changed();
+        objects.group_changed(number);
     }
 }
 

@@ -25,8 +25,8 @@ pub use queues::{
 };
 pub(crate) use steering::compiled;
 pub use steering::{
-    FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, Rqt, RxHash, Tir,
-    TirTarget, Tis, flow_action,
+    FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MAX_TABLE_GROUPS, MissAction, Rqt,
+    RxHash, Tir, TirTarget, Tis, flow_action,
 };
 pub use table::{Full, SHARED_UID, Table};
 
@@ -316,8 +316,32 @@ impl Objects {
         self.roce_gids.get(index as usize)?.as_ref()
     }
 
-    /// The steering objects changed.
+    /// The steering objects changed: some are gone, or what they lead to.
     pub fn steering_changed(&mut self) {
         self.steering_generation += 1;
+    }
+
+    /// A flow table changed.
+    pub fn table_changed(&mut self, table_id: u32) {
+        self.steering_changed();
+        if let Some(table) = self.flow_tables.get_mut(table_id) {
+            table.changed = self.steering_generation;
+        }
+    }
+
+    /// A flow group or its entries changed, and so its table.
+    pub fn group_changed(&mut self, group_id: u32) {
+        let Some(group) = self.flow_groups.get_mut(group_id) else { return };
+        let table_id = group.table;
+        group.changed = self.steering_generation + 1;
+        self.table_changed(table_id);
+    }
+
+    /// A TIR changed.
+    pub fn tir_changed(&mut self, tirn: u32) {
+        self.steering_changed();
+        if let Some(tir) = self.tirs.get_mut(tirn) {
+            tir.changed = self.steering_generation;
+        }
     }
 }

@@ -10,6 +10,7 @@ mod random;
 mod receiving;
 mod refused;
 mod sending;
+mod steering;
 
 use super::harness::Port;
 use crate::wire::{Fcs, Link, Wire, link};
