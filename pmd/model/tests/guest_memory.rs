@@ -172,6 +172,30 @@ fn steering_takes_no_more_than_the_budget() {
     );
 }
 
+/// Each interface has a table of its own for its hash, made when a frame arrives.
+#[test]
+fn hashes_take_no_more_than_the_budget() {
+    // As much for objects as is set aside, which would hide them.
+    let memory_bytes = MIN_MEMORY_BYTES + (24 << 20);
+    let mut host = Host::up_with(NicConfig { memory_bytes, ..NicConfig::default() });
+    let (near, mut far) = link(1 << 16);
+    host.nic.datapath_mut().plug(near);
+    let base = host.base();
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let rqn = host.ok(&create_rq(&base, 4, record, page), 0x10).word(8);
+    let rqtn = host.ok(&create_rqt(2, &[rqn, rqn]), 0x10).word(8);
+    let watch = Watch::start();
+    let made = until_refused(&mut host, &create_indirect_tir(base.td, rqtn));
+    assert!(made.len() > 500, "{} interfaces", made.len());
+    far.reserve(60).expect("room").fill(2);
+    far.commit(0, Fcs::Good);
+    far.flush(0);
+    host.step();
+    assert_eq!(host.nic.state().port.counters.rx().packets, 1);
+    let peak = watch.peak_bytes();
+    assert!(peak <= memory_bytes, "{peak} bytes of {} interfaces", made.len());
+}
+
 #[test]
 fn pages_lent_are_charged() {
     let mut host = Host::up_with(small());

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::roce::{QKEY, RC, Two, create_qp, init2rtr, mapped, rst2init, rtr2rts};
+use common::roce::{QKEY, RC, Two, UD, create_qp, init2rtr, mapped, rst2init, rtr2rts};
 use common::{Host, input, words};
 use ferrocx_model::NicConfig;
 
@@ -182,7 +182,6 @@ fn the_pkey_table_has_one_entry() {
 
 #[test]
 fn a_group_has_room_for_as_many_as_the_capability_says() {
-    const UD: u32 = 2;
     let mut two = Two::new();
     let attach = |qpn: u32| {
         let mut bytes = input(0x20, &[(0, 0x0806_0000), (8, qpn)]);
@@ -195,4 +194,35 @@ fn a_group_has_room_for_as_many_as_the_capability_says() {
     }
     let full = two.a.host.refused(&attach(members[0x30]), EXCEED_LIM);
     assert_eq!(full, "max_qp_mcg");
+}
+
+#[test]
+fn what_a_datagram_looks_through_is_short() {
+    const GSI: u32 = 8;
+    const MEMBERSHIPS: u32 = 1 << 12;
+    let mut two = Two::new();
+    let pairs: Vec<_> = (0..8).map(|_| two.a.create_qp(GSI)).collect();
+    let mut another = create_qp(GSI, two.a.pd, two.a.uar, two.a.cqn, 0x1000);
+    another.extend(0x1_0000_u64.to_be_bytes());
+    assert_eq!(two.a.host.refused(&another, EXCEED_LIM), "st");
+    two.a.host.ok(&words(&[0x0501_0000, 0, pairs[3].qpn, 0]), 0x10);
+    two.a.host.ok(&another, 0x10);
+    assert_eq!(two.a.host.refused(&another, EXCEED_LIM), "st");
+
+    let ud = two.a.create_qp(UD).qpn;
+    let member = |opcode: u32, group: u32| {
+        let mut bytes = input(0x20, &[(0, opcode << 16), (8, ud)]);
+        bytes[0x10..].copy_from_slice(&mapped(group.to_be_bytes()));
+        bytes
+    };
+    for group in 0..MEMBERSHIPS {
+        two.a.host.ok(&member(0x806, group), 0x10);
+    }
+    let one_more = member(0x806, MEMBERSHIPS);
+    assert_eq!(two.a.host.refused(&one_more, EXCEED_LIM), "multicast_gid");
+    two.a.host.ok(&member(0x806, 7), 0x10);
+    two.a.host.ok(&member(0x807, 7), 0x10);
+    two.a.host.ok(&one_more, 0x10);
+    two.a.host.ok(&words(&[0x0501_0000, 0, ud, 0]), 0x10);
+    assert!(two.a.host.nic.state().objects.multicast.is_empty());
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use ferrocx_bus::DmaAccess;
 use ferrocx_bus::local::DeviceSide;
@@ -22,6 +23,10 @@ pub(super) enum Trust {
     /// Any file that can be mapped.
     Any,
 }
+
+/// A device acknowledges a reset in its next turn; one that takes this long may be held by its
+/// client, in an interrupt.
+const HELD_AFTER: Duration = Duration::from_millis(100);
 
 /// Register writes that may wait for the device; a client that is faster than it waits, too.
 pub(super) const MAX_WAITING_WRITES: usize = 4096;
@@ -71,7 +76,17 @@ impl Function {
         self.wake.wake();
         // The engine acknowledges in its next turn. A driver may look at the registers right
         // after the reset message is answered, so the answer waits.
-        while self.device.reset_requested() && self.wake.is_running() {
+        self.wait_while(|device| device.reset_requested());
+    }
+
+    /// Waits for the thread that runs the device, which no client keeps from its work.
+    fn wait_while(&self, is_unfinished: impl Fn(&DeviceSide) -> bool) {
+        let start = Instant::now();
+        while is_unfinished(&self.device) && self.wake.is_running() {
+            self.wake.wake();
+            if start.elapsed() > HELD_AFTER {
+                self.device.free_interrupts();
+            }
             std::thread::yield_now();
         }
     }
@@ -85,7 +100,8 @@ impl Function {
     }
 
     fn enable_vectors(&self, start: u32, fds: Vec<File>) -> io::Result<()> {
-        // A full counter would block the thread that runs the device.
+        // A full counter would block the thread that runs the device. That the client may take the
+        // flag away later is the bus's business: it waits for nobody who holds an eventfd.
         for fd in &fds {
             if !is_eventfd(fd)? || !rustix::fs::fcntl_getfl(fd)?.contains(OFlags::NONBLOCK) {
                 return self.refuse("an interrupt that is no eventfd, or one that blocks");
@@ -99,10 +115,7 @@ impl Function {
 
     /// Waits until the device has taken enough register writes to leave room for more.
     fn wait_for_room(&self) {
-        while self.device.waiting_writes() >= MAX_WAITING_WRITES && self.wake.is_running() {
-            self.wake.wake();
-            std::thread::yield_now();
-        }
+        self.wait_while(|device| device.waiting_writes() >= MAX_WAITING_WRITES);
     }
 
     fn refuse<T>(&self, what: &'static str) -> io::Result<T> {

@@ -251,6 +251,13 @@ impl DeviceSide {
         self.shared.irq.set(vector, fd)
     }
 
+    /// Lets the thread that runs the device go where a client holds it in an interrupt, by filling
+    /// the eventfd that it handed over. Interrupts that the client has not read yet may be lost:
+    /// for those who wait for that thread in vain.
+    pub fn free_interrupts(&self) {
+        self.shared.irq.free_writers();
+    }
+
     /// Interrupt vectors of the device.
     #[must_use]
     pub fn vectors(&self) -> u16 {

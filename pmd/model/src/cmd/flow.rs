@@ -22,7 +22,7 @@ use super::handler::{Exec, Handler, add, check_vport, no_tail, parse, plain, rem
 use super::{flow_counter, fte};
 use crate::device::caps::{MAX_FT_LEVEL, log_max};
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{FlowGroup, FlowTable, MissAction, Objects};
+use crate::objects::{FlowGroup, FlowTable, MAX_TABLE_GROUPS, MissAction, Objects};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     Some(match opcode {
@@ -92,10 +92,18 @@ fn create_flow_table(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let objects = &mut exec.ctx.state.objects;
         let miss = miss_action(objects, &context, level)?;
         let table_type = input.table_type();
-        let table = FlowTable { table_type, level, log_size, miss, groups: Vec::new(), context };
+        let table = FlowTable {
+            table_type,
+            level,
+            log_size,
+            miss,
+            groups: Vec::new(),
+            changed: 0,
+            context,
+        };
         let id = add(&mut objects.flow_tables, "table_id", table)?;
         hold_miss(objects, miss);
-        objects.steering_changed();
+        objects.table_changed(id);
         Ok(CreateFlowTableOut::zeroed().with_table_id(id))
     })
 }
@@ -143,7 +151,7 @@ fn modify_flow_table(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
                 let former = std::mem::replace(&mut table.miss, miss);
                 release_miss(objects, former);
             }
-            objects.steering_changed();
+            objects.table_changed(id);
         }
         Ok(ModifyFlowTableOut::zeroed())
     })
@@ -195,10 +203,10 @@ fn create_flow_group(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let mask = Box::new(input.match_criteria());
         check_mask(&mask, criteria_enable)?;
         let entries = BTreeMap::new();
-        let group = FlowGroup { table: id, start, end, criteria_enable, mask, entries };
+        let group = FlowGroup { table: id, start, end, criteria_enable, mask, entries, changed: 0 };
         let group_id = add(&mut objects.flow_groups, "group_id", group)?;
         insert_group(objects, id, group_id, start);
-        objects.steering_changed();
+        objects.group_changed(group_id);
         Ok(CreateFlowGroupOut::zeroed().with_group_id(group_id))
     })
 }
@@ -210,6 +218,10 @@ fn check_range(objects: &Objects, table_id: u32, start: u32, end: u32) -> Answer
     ensure(start <= end && u64::from(end) < 1 << table.log_size, || {
         let status = CommandStatus::BAD_INDEX;
         Refused::new(status, "end_flow_index", end, "before the start, or past the table")
+    })?;
+    ensure(table.groups.len() < MAX_TABLE_GROUPS, || {
+        let why = "a table has 4096 groups at most: entries that compare the same fields share one";
+        Refused::new(CommandStatus::EXCEED_LIM, "table_id", table_id, why)
     })?;
     let overlaps = |id: &&u32| {
         let group = objects.flow_groups.get(**id);
@@ -242,7 +254,7 @@ fn destroy_flow_group(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
         if let Some(table) = objects.flow_tables.get_mut(id) {
             table.groups.retain(|other| *other != group_id);
         }
-        objects.steering_changed();
+        objects.table_changed(id);
         Ok(DestroyFlowGroupOut::zeroed())
     })
 }
@@ -265,6 +277,7 @@ pub(super) fn wipe(objects: &mut Objects, uid: u16) {
             .get_mut(*id)
             .map(|table| std::mem::replace(&mut table.miss, MissAction::Default));
         release_miss(objects, miss.unwrap_or(MissAction::Default));
+        objects.table_changed(*id);
     }
     for id in tables {
         if objects.rx_root != Some(id) {
@@ -286,7 +299,7 @@ fn delete_fte(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let entry = entry.ok_or_else(|| Refused::resource("flow_index", index))?;
         objects.flow_groups.shrink(group_id, entry.bytes());
         fte::release(objects, &entry);
-        objects.steering_changed();
+        objects.group_changed(group_id);
         Ok(DeleteFteOut::zeroed())
     })
 }

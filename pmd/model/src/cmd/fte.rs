@@ -93,7 +93,7 @@ pub(super) fn set_fte(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> 
         objects.flow_groups.shrink(group_id, old.bytes());
         release(objects, &old);
     }
-    objects.steering_changed();
+    objects.group_changed(group_id);
     Ok(SetFteOut::zeroed().0.to_vec())
 }
 

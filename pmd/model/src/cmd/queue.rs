@@ -1,5 +1,6 @@
 //! The command queue: which entries were rung, fetched, held back and completed.
 
+use arrayvec::ArrayVec;
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::{InputHeader, Opcode, OutputHeader};
 use ferrocx_prm::eqe::{EventCommand, EventType};
@@ -24,6 +25,8 @@ pub(crate) const LOG_STRIDE: u32 = 6;
 pub(crate) struct CommandQueue {
     /// Address of the queue, once both halves were written.
     pub(crate) address: Option<u64>,
+    /// Entries that were rung and not started yet, in that order: a step does so much and no more.
+    rung: ArrayVec<u32, { 1 << LOG_SIZE }>,
     /// Entries that the fault plan holds back, and until when.
     held: Vec<(u32, u64)>,
     /// Commands fetched so far: the fault plan counts by it.
@@ -36,13 +39,25 @@ impl CommandQueue {
         *self = Self { fetched: self.fetched, ..Self::default() };
     }
 
-    /// The command doorbell was rung: starts every entry named in `vector`.
+    /// The command doorbell was rung: starts every entry named in `vector`, now or, when this step
+    /// has done enough, in a later one.
     pub(crate) fn doorbell(&mut self, ctx: &mut Ctx<'_>, datapath: &mut DataPath, vector: u32) {
         if self.address.is_none() {
             ctx.refuse_data("command_doorbell_vector", vector.into(), "no command queue was set");
             return;
         }
         for slot in (0..1 << LOG_SIZE).filter(|slot| vector >> slot & 1 != 0) {
+            if !self.rung.contains(&slot) {
+                self.rung.push(slot);
+            }
+        }
+        self.start_rung(ctx, datapath);
+    }
+
+    /// Starts what was rung, until this step has done enough.
+    fn start_rung(&mut self, ctx: &mut Ctx<'_>, datapath: &mut DataPath) {
+        while !self.rung.is_empty() && !ctx.state.objects.mkeys.is_turn_over() {
+            let slot = self.rung.remove(0);
             self.start(ctx, datapath, slot);
         }
     }
@@ -63,10 +78,13 @@ impl CommandQueue {
         }
     }
 
-    /// Runs the commands whose delay has passed. Returns whether there were any.
+    /// Runs the commands that an earlier step left, and those whose delay has passed. Returns
+    /// whether there were any.
     pub(crate) fn poll(&mut self, ctx: &mut Ctx<'_>, datapath: &mut DataPath) -> bool {
+        let was_rung = !self.rung.is_empty();
+        self.start_rung(ctx, datapath);
         if self.held.is_empty() {
-            return false;
+            return was_rung;
         }
         let now = ctx.now_ns;
         let (due, held) = std::mem::take(&mut self.held)
@@ -76,7 +94,7 @@ impl CommandQueue {
         for (slot, _) in &due {
             self.run(ctx, datapath, *slot, None);
         }
-        !due.is_empty()
+        was_rung || !due.is_empty()
     }
 
     /// Fetches, executes and completes one command.

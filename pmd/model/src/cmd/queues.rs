@@ -199,6 +199,7 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         told: 0,
         moderation_since_ns: None,
         moderation_count: 0,
+        in_line: false,
         status: CqStatus::Ok,
         completions: 0,
         context,

@@ -132,12 +132,13 @@ fn create_tir(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             transport_domain: td,
             self_lb_block: context.self_lb_block(),
             lro_mask: 0,
+            changed: 0,
             context,
         };
         let tirn = add(&mut objects.tirs, "tirn", tir)?;
         objects.tds.hold(td);
         hold_target(objects, target);
-        objects.steering_changed();
+        objects.tir_changed(tirn);
         Ok(CreateTirOut::zeroed().with_tirn(tirn))
     })
 }
@@ -177,7 +178,7 @@ fn modify_tir(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             tir.self_lb_block = new.self_lb_block();
             tir.context = tir.context.with_self_lb_block(new.self_lb_block());
         }
-        objects.steering_changed();
+        objects.tir_changed(tirn);
         Ok(ModifyTirOut::zeroed())
     })
 }

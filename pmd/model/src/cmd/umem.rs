@@ -18,6 +18,8 @@ use crate::objects::{Objects, Pin, Umem};
 
 /// Smallest page of a device, as `log_page_size` counts from it.
 const LOG_PAGE_BASE: u32 = 12;
+/// Pages of a list in one cache line: as much work as a look at an entry of a key.
+const PAGES_PER_LINE: u64 = 8;
 /// Bits of a page address that grant access. Source: reference 5.1, `pg_access`.
 const PAGE_READ: u64 = 1;
 const PAGE_WRITE: u64 = 2;
@@ -98,6 +100,7 @@ pub(super) fn key_pages(
     let bytes = count * size_of::<u64>() as u64;
     let _paid =
         objects.budget.charge(bytes).map_err(|full| Refused::full("mkc.len", full.into()))?;
+    objects.mkeys.work(count / PAGES_PER_LINE);
     let rights = if umem.is_writable { PAGE_READ | PAGE_WRITE } else { PAGE_READ };
     let pages = (first - first % page_bytes..first + len).step_by(1 << log_page_size);
     let address = |at: u64| {

@@ -330,6 +330,7 @@ fn create_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         user_index: context.user_index(),
         counter_set_id: context.counter_set_id(),
         ring: ReceiveRing::default(),
+        owed: 0,
         stats: QueueStats::default(),
         context,
     };

@@ -216,6 +216,7 @@ impl Port {
             told: 0,
             moderation_since_ns: None,
             moderation_count: 0,
+            in_line: false,
             status: CqStatus::Ok,
             completions: 0,
             context: Cqc::zeroed(),
@@ -309,6 +310,7 @@ impl Port {
             user_index: 0x00_4321,
             counter_set_id: 0,
             ring: ReceiveRing::default(),
+            owed: 0,
             stats: QueueStats::default(),
             context: Rqc::zeroed(),
         };
@@ -372,6 +374,7 @@ impl Port {
             transport_domain: 0,
             self_lb_block: 0,
             lro_mask: 0,
+            changed: 0,
             context: Tirc::zeroed(),
         };
         self.state.objects.steering_changed();
@@ -385,6 +388,7 @@ impl Port {
             log_size: 10,
             miss,
             groups: Vec::new(),
+            changed: 0,
             context: FlowTableContext::zeroed(),
         };
         self.state.objects.steering_changed();
@@ -403,10 +407,11 @@ impl Port {
             criteria_enable: enable,
             mask: Box::new(mask),
             entries: Default::default(),
+            changed: 0,
         };
         let number = objects.flow_groups.insert(group).expect("a number");
         groups.push(number);
-        objects.steering_changed();
+        objects.group_changed(number);
         number
     }
 
@@ -437,7 +442,7 @@ impl Port {
         let group = objects.flow_groups.get_mut(number).expect("the group");
         let index = group.entries.last_key_value().map_or(group.start, |(index, _)| index + 1);
         group.entries.insert(index, entry);
-        objects.steering_changed();
+        objects.group_changed(number);
     }
 }
 

@@ -21,7 +21,6 @@ use ferrocx_prm::init_seg::CqArm;
 use crate::device::state::Ctx;
 use crate::eth::loopback::{Loopback, Output};
 use crate::eth::receiver::{self, Origin, Receiver};
-use crate::eth::rq;
 use crate::eth::sq::{self, Transmit};
 use crate::objects::{QueueMemory, QueueState};
 use crate::queue::completion;
@@ -134,6 +133,7 @@ impl DataPath {
         busy |= self.take_frames(ctx);
         busy |= self.roce.poll(ctx, &mut self.completions, &mut *self.wire);
         busy |= self.run_queues(ctx);
+        busy |= self.receive.buffers().go_on_flushing(ctx, &mut self.completions);
         busy |= self.completions.poll(ctx);
         busy
     }
@@ -271,7 +271,13 @@ impl DataPath {
         let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return };
         match sq.state {
             QueueState::Error if from != QueueState::Error => {
-                sq::flush(ctx, &mut self.transmit, &mut self.completions, sqn);
+                if sq::flush(ctx, &mut self.transmit, &mut self.completions, sqn)
+                    && let Some(sq) = ctx.state.objects.sqs.get_mut(sqn)
+                    && !std::mem::replace(&mut sq.in_line, true)
+                {
+                    self.active.push_back(sqn);
+                }
+                return;
             }
             QueueState::Reset => {
                 (sq.posted, sq.executed, sq.wqe_progress) = (0, 0, 0);
@@ -287,14 +293,7 @@ impl DataPath {
 
     /// MODIFY_RQ changed the state (already stored): flush or start over.
     pub fn rq_state_changed(&mut self, ctx: &mut Ctx<'_>, rqn: u32, from: QueueState) {
-        let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
-        match rq.state {
-            QueueState::Error if from != QueueState::Error => {
-                rq::flush(ctx, &mut self.completions, rqn);
-            }
-            QueueState::Reset => rq.ring = Default::default(),
-            QueueState::Ready | QueueState::Error => {}
-        }
+        self.receive.buffers().state_changed(ctx, &mut self.completions, rqn, from);
     }
 
     /// MODIFY_CQ resizes: write the RESIZE CQE into the old ring, then use the new one.

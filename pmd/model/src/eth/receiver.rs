@@ -51,6 +51,12 @@ impl Receiver {
     /// Forgets what was compiled: the function was reset.
     pub(crate) fn clear(&mut self) {
         self.steering.clear();
+        self.buffers.clear();
+    }
+
+    /// Once per step, and when a queue's state changed: what failed queues owe.
+    pub(crate) fn buffers(&mut self) -> &mut Receive {
+        &mut self.buffers
     }
 
     /// Frames that were not delivered, by reason.
@@ -86,7 +92,7 @@ impl Receiver {
         origin: Origin,
     ) {
         let Self { steering, buffers, drops } = self;
-        steering.evaluate(ctx.state.objects.rx_root, frame, packet);
+        steering.evaluate(&ctx.state.objects, frame, packet);
         let (verdict, packet) = (steering.verdict(), packet.packet);
         for id in &verdict.counters {
             if let Some(counter) = ctx.state.objects.flow_counters.get_mut(*id) {
@@ -107,7 +113,12 @@ impl Receiver {
         let flow_tag = verdict.flow_tag;
         let verified: Verified = offload::verify(frame, packet, false);
         let l4_hdr_type = rq::l4_hdr_type(frame, packet);
-        for tirn in &verdict.tirs {
+        for (copies, tirn) in verdict.tirs.iter().enumerate() {
+            // Each copy may be as much work as a whole turn: those behind it are lost.
+            if copies > 0 && ctx.state.objects.mkeys.is_turn_over() {
+                drops.unwanted += 1;
+                continue;
+            }
             if let Origin::Own(domain) = origin
                 && !steering.takes_own(*tirn, domain, packet.cast)
             {
@@ -126,7 +137,7 @@ impl Receiver {
     /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
     pub(crate) fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
         let packet = Packet::parse(frame);
-        self.steering.evaluate(ctx.state.objects.rx_root, frame, Numbered::from(&packet));
+        self.steering.evaluate(&ctx.state.objects, frame, Numbered::from(&packet));
         let takes = |tirn: &u32| self.steering.takes_own(*tirn, domain, packet.cast);
         self.steering.verdict().tirs.iter().any(takes)
     }

@@ -3,7 +3,12 @@
 //! A queue has the buffers that its doorbell record says; the record is read when the ones known
 //! are used up (receiving needs no doorbell: reference 6.6).
 //!
+//! What a failed queue owes is said by its record at that time, and completed in turns: neither the
+//! ring's length nor a record that runs away makes a step long.
+//!
 //! Source: reference 6.5 (receive WQEs), 6.7 (CQE), 6.11 (completion), 5.6 and 5.8 (contexts).
+
+use std::collections::VecDeque;
 
 use ferrocx_bus::local::DmaView;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
@@ -28,6 +33,11 @@ use crate::queue::ring::{advance, scatter_list};
 
 /// `byte_cnt` of a striding queue: the entry holds no packet, only skipped strides.
 const FILLER: u32 = 1 << 31;
+
+/// Entries that a failed queue flushes in one turn.
+const FLUSHED_PER_TURN: u16 = 256;
+/// Failed queues that have a turn in one step; the others have theirs in the next ones.
+const FLUSHES_PER_STEP: usize = 16;
 
 /// Everything that is known about a packet before a queue is chosen.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +69,8 @@ enum Scattered {
 pub(crate) struct Receive {
     edited: Vec<u8>,
     fetched: Fetched,
+    /// Queues that owe more flushed entries than one turn completes.
+    flushing: VecDeque<u32>,
 }
 
 impl Receive {
@@ -66,6 +78,50 @@ impl Receive {
     #[inline]
     pub(crate) fn start_burst(&mut self) {
         self.fetched.forget();
+    }
+
+    /// The function was reset: nobody waits for what was posted.
+    pub(crate) fn clear(&mut self) {
+        self.flushing.clear();
+    }
+
+    /// Once per step: goes on with what failed queues owe. Returns whether there was anything.
+    #[inline]
+    pub(crate) fn go_on_flushing(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+    ) -> bool {
+        let queues = self.flushing.len();
+        for _ in 0..queues.min(FLUSHES_PER_STEP) {
+            let Some(rqn) = self.flushing.pop_front() else { break };
+            if flush_turn(ctx, completions, rqn) {
+                self.flushing.push_back(rqn);
+            }
+        }
+        queues != 0
+    }
+
+    /// The state of a queue changed (already stored): flushes it, or forgets what was owed.
+    pub(crate) fn state_changed(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        completions: &mut Completions,
+        rqn: u32,
+        from: QueueState,
+    ) {
+        let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
+        match rq.state {
+            QueueState::Error if from != QueueState::Error => flush(ctx, self, completions, rqn),
+            QueueState::Error => {}
+            QueueState::Reset | QueueState::Ready => {
+                if rq.state == QueueState::Reset {
+                    rq.ring = ReceiveRing::default();
+                }
+                rq.owed = 0;
+                self.flushing.retain(|waiting| *waiting != rqn);
+            }
+        }
     }
 }
 
@@ -118,7 +174,7 @@ pub(crate) fn deliver(
             Scattered::NoBuffer => return no_buffer(ctx, rqn),
             Scattered::Failed { wqe_counter, syndrome, value, why } => {
                 ctx.refuse_data("receive data segment", value, why);
-                fail_wqe(ctx, completions, rqn, wqe_counter, syndrome);
+                fail_wqe(ctx, receive, completions, rqn, (wqe_counter, syndrome));
                 return;
             }
             Scattered::Lost => {
@@ -399,26 +455,27 @@ fn into_strides(
 #[cold]
 fn fail_wqe(
     ctx: &mut Ctx<'_>,
+    receive: &mut Receive,
     completions: &mut Completions,
     rqn: u32,
-    wqe_counter: u16,
-    syndrome: CqeSyndrome,
+    (wqe_counter, syndrome): (u16, CqeSyndrome),
 ) {
     report(ctx, completions, rqn, wqe_counter, syndrome);
     if let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) {
         rq.state = QueueState::Error;
     }
-    flush(ctx, completions, rqn);
+    flush(ctx, receive, completions, rqn);
 }
 
+/// Writes an error completion. `false` when it was lost.
 fn report(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     rqn: u32,
     wqe_counter: u16,
     syndrome: CqeSyndrome,
-) {
-    let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
+) -> bool {
+    let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return false };
     rq.stats.completions += 1;
     rq.stats.errors += 1;
     rq.stats.dma_writes += 1;
@@ -431,49 +488,67 @@ fn report(
         wqe_counter,
         user_index: rq.user_index,
     };
-    completion::complete_error(ctx, completions, &report);
+    completion::complete_error(ctx, completions, &report)
 }
 
-/// Completes every posted entry with "flushed", if the queue was created to do so.
+/// Completes every posted entry with "flushed", if the queue was created to do so: those that the
+/// record shows now. Some at once, the rest in the next steps.
 ///
 /// Entries of a receive memory pool stay: they belong to all its queues.
 ///
 /// # Source
 /// Reference 6.7: "remaining WQEs complete with 0x05 ... SQ/RQ: only if flush_in_error_en".
 #[cold]
-pub(crate) fn flush(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) {
-    loop {
-        let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
-        let RqMemory::Inline(wq) = &rq.memory else { return };
-        if !rq.flush_in_error {
-            return;
-        }
-        if rq.ring.posted == rq.ring.consumed {
-            let Ok(record) = ctx.mem.load_acquire_be32(wq.dbr_addr) else { return };
-            let posted = low16(record.into());
-            let pending = posted.wrapping_sub(rq.ring.consumed);
-            if pending == 0 || u32::from(pending) > 1 << wq.log_size {
-                return;
-            }
+fn flush(ctx: &mut Ctx<'_>, receive: &mut Receive, completions: &mut Completions, rqn: u32) {
+    let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return };
+    let RqMemory::Inline(wq) = &rq.memory else { return };
+    if !rq.flush_in_error {
+        return;
+    }
+    if let Ok(record) = ctx.mem.load_acquire_be32(wq.dbr_addr) {
+        let posted = low16(record.into());
+        if u32::from(posted.wrapping_sub(rq.ring.consumed)) <= 1 << wq.log_size {
             rq.ring.posted = posted;
         }
+    }
+    let was_in_line = rq.owed != 0;
+    rq.owed = rq.ring.posted.wrapping_sub(rq.ring.consumed);
+    if !was_in_line && flush_turn(ctx, completions, rqn) {
+        receive.flushing.push_back(rqn);
+    }
+}
+
+/// Completes some of the entries that a failed queue owes. Returns whether it owes more.
+fn flush_turn(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) -> bool {
+    for _ in 0..FLUSHED_PER_TURN {
+        let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return false };
+        let RqMemory::Inline(wq) = &rq.memory else { return false };
+        let Some(left) = rq.owed.checked_sub(1) else { return false };
+        rq.owed = 0;
         let mut wqe_counter = rq.ring.consumed;
         if wq.wq_type.is_linked() {
             wqe_counter = rq.ring.next_wqe;
             if u32::from(wqe_counter) >= 1 << wq.log_size {
-                return;
+                return false;
             }
             let at = wq.memory.locate(u64::from(wqe_counter) << wq.log_stride);
             let mut next = [0; DS_BYTES];
             if ctx.mem.read(at, &mut next).is_err() {
-                return;
+                return false;
             }
             advance(wq, &mut rq.ring, &next);
         } else {
             advance(wq, &mut rq.ring, &[]);
         }
-        report(ctx, completions, rqn, wqe_counter, CqeSyndrome::WR_FLUSH_ERR);
+        // A completion queue that is lost takes no more of them.
+        if !report(ctx, completions, rqn, wqe_counter, CqeSyndrome::WR_FLUSH_ERR) {
+            return false;
+        }
+        if let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) {
+            rq.owed = left;
+        }
     }
+    ctx.state.objects.rqs.get(rqn).is_some_and(|rq| rq.owed != 0)
 }
 
 /// Raises the limit event of a pool that ran low. Source: reference 6.10, type 0x14; 4.3,

@@ -108,8 +108,7 @@ pub(crate) fn run(
             return false;
         };
         if sq.state == QueueState::Error {
-            flush(ctx, transmit, completions, sqn);
-            return false;
+            return flush(ctx, transmit, completions, sqn);
         }
         let Some(blocks) = fetch(ctx, transmit, sqn) else {
             fail_queue(ctx, sqn);
@@ -277,14 +276,14 @@ fn fail_wqe(
     }
 }
 
-/// Writes an error completion of a WQE.
+/// Writes an error completion of a WQE. `false` when it was lost.
 fn report(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     params: &Params,
     (ctrl, counter): (&Ctrl, u16),
     syndrome: CqeSyndrome,
-) {
+) -> bool {
     let report = ErrorReport {
         cqn: params.cqn,
         opcode: CqeOpcode::REQUESTER_ERROR,
@@ -294,16 +293,18 @@ fn report(
         wqe_counter: counter,
         user_index: params.user_index,
     };
-    completion::complete_error(ctx, completions, &report);
+    let is_written = completion::complete_error(ctx, completions, &report);
     if let Some(sq) = ctx.state.objects.sqs.get_mut(params.sqn) {
         sq.error_reported = true;
         sq.stats.completions += 1;
         sq.stats.errors += 1;
         sq.stats.dma_writes += 1;
     }
+    is_written
 }
 
-/// Completes everything that is posted with "flushed", if the queue was created to do so.
+/// Completes what is posted with "flushed", if the queue was created to do so: some windows of it.
+/// Returns whether there is more.
 ///
 /// A WQE that wants a completion for the first error only gets none here once one was written.
 ///
@@ -316,32 +317,54 @@ pub(crate) fn flush(
     transmit: &mut Transmit,
     completions: &mut Completions,
     sqn: u32,
-) {
-    while let Some(blocks) = fetch(ctx, transmit, sqn).filter(|blocks| *blocks > 0) {
-        let Some(sq) = ctx.state.objects.sqs.get(sqn).filter(|sq| sq.flush_in_error) else { break };
-        let params = Params::of(sqn, sq, &ctx.state.objects.tiss, &ctx.state.port);
-        let mut counter = sq.executed;
-        let mut error_reported = sq.error_reported;
-        let mut at = 0;
-        while at < blocks {
-            let ctrl = Ctrl::load(&transmit.window[at * BASIC_BLOCK_BYTES..][..DS_BYTES]);
-            if !(error_reported && ctrl.ce() == CompletionMode::ON_FIRST_ERROR.0) {
-                report(ctx, completions, &params, (&ctrl, counter), CqeSyndrome::WR_FLUSH_ERR);
-                error_reported = true;
-            }
-            let step = (ctrl.ds().div_ceil(4).max(1) as usize).min(MAX_DS as usize);
-            at += step;
-            counter = counter.wrapping_add(low16(step as u64));
-        }
-        let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { break };
-        // The last WQE may reach past what is posted when its length is wrong.
-        let pending = sq.posted.wrapping_sub(sq.executed);
-        let step = counter.wrapping_sub(sq.executed).min(pending);
-        sq.executed = sq.executed.wrapping_add(step);
+) -> bool {
+    let mut goes_on = true;
+    for _ in 0..WINDOWS_PER_TURN {
+        goes_on = goes_on && flush_window(ctx, transmit, completions, sqn);
     }
-    if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
+    let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return false };
+    if !goes_on {
         sq.executed = sq.posted;
-        sq.is_active = false;
-        sq.wqe_progress = 0;
     }
+    sq.is_active = sq.executed != sq.posted;
+    sq.wqe_progress = 0;
+    sq.is_active
+}
+
+/// Flushes one window. `false` when nothing more is owed: all is flushed, or its completions are
+/// not wanted, or lost.
+fn flush_window(
+    ctx: &mut Ctx<'_>,
+    transmit: &mut Transmit,
+    completions: &mut Completions,
+    sqn: u32,
+) -> bool {
+    let wants = ctx.state.objects.sqs.get(sqn).is_some_and(|sq| sq.flush_in_error);
+    let Some(blocks) = fetch(ctx, transmit, sqn).filter(|blocks| wants && *blocks > 0) else {
+        return false;
+    };
+    let Some(sq) = ctx.state.objects.sqs.get(sqn) else { return false };
+    let params = Params::of(sqn, sq, &ctx.state.objects.tiss, &ctx.state.port);
+    let mut counter = sq.executed;
+    let mut error_reported = sq.error_reported;
+    let mut at = 0;
+    while at < blocks {
+        let ctrl = Ctrl::load(&transmit.window[at * BASIC_BLOCK_BYTES..][..DS_BYTES]);
+        if !(error_reported && ctrl.ce() == CompletionMode::ON_FIRST_ERROR.0) {
+            let syndrome = CqeSyndrome::WR_FLUSH_ERR;
+            if !report(ctx, completions, &params, (&ctrl, counter), syndrome) {
+                return false;
+            }
+            error_reported = true;
+        }
+        let step = (ctrl.ds().div_ceil(4).max(1) as usize).min(MAX_DS as usize);
+        at += step;
+        counter = counter.wrapping_add(low16(step as u64));
+    }
+    let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return false };
+    // The last WQE may reach past what is posted when its length is wrong.
+    let pending = sq.posted.wrapping_sub(sq.executed);
+    let step = counter.wrapping_sub(sq.executed).min(pending);
+    sq.executed = sq.executed.wrapping_add(step);
+    true
 }

@@ -1,34 +1,39 @@
 //! Flow steering: which transport interfaces get a packet.
 //!
-//! The flow objects are compiled into a form that compares whole words; it is built again when
-//! the objects have changed. A packet starts in the root table of its direction. In each table the
-//! matching entry with the lowest index decides; without one, the table's miss action does.
+//! The flow objects are compiled into a form that compares whole words; what has changed of them
+//! is compiled again when the next frame is there, and counts as work of that step. A packet
+//! starts in the root table of its direction. In each table the matching entry with the lowest
+//! index decides; without one, the table's miss action does.
 //!
 //! Source: reference 5.12 (tables, groups, entries, match fields), 4.3 (SET_FLOW_TABLE_ROOT,
 //! SET_FTE).
 
+mod compile;
+
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_prm::Layout;
 
+use self::compile::{compile_table, compile_tir, dense, queues};
 use super::loopback::LoopsBack;
 use crate::frame::packet::{Cast, ETH_HEADER_BYTES, Fragment, L3, L4, Packet, TPID_CTAG};
 use crate::frame::recent::Numbered;
-use crate::frame::rss::{FieldSelector, FlowHash, FlowHasher, HashFunction};
-use crate::objects::{
-    FlowDest, FlowEntry, FlowGroup, MissAction, Objects, RxHash, Tir, TirTarget, compiled,
-    flow_action,
-};
+use crate::frame::rss::{FlowHash, FlowHasher};
+use crate::objects::{FlowDest, Objects, flow_action};
 
 /// Words of the match fields that a packet can fill: outer headers and misc, 64 bytes each.
 const KEY_WORDS: usize = 32;
 /// Tables that a packet may pass through before it is dropped, copies included.
 const MAX_TABLES: usize = 128;
+/// Groups that a packet is compared with, of all tables, before it is dropped: some milliseconds of
+/// work at worst.
+const MAX_GROUPS: usize = 1 << 14;
 /// Transport interfaces, and counters, that one packet can reach. More are dropped.
 const MAX_COPIES: usize = 64;
 /// Entries up to which a group is searched one by one.
 const LINEAR_ENTRIES: usize = 8;
+/// Steps of work that the hash of a transport interface is.
+const TIR_STEPS: u64 = 128;
 /// log2 of the verdicts that are remembered.
 const LOG_FLOWS: u32 = 5;
 
@@ -68,6 +73,9 @@ type Criteria = ArrayVec<(u8, u32), KEY_WORDS>;
 
 #[derive(Debug)]
 struct Group {
+    number: u32,
+    /// What it is compiled from.
+    changed: u64,
     criteria: Criteria,
     /// A part is compared that no packet here has (inner headers, misc 2 and further).
     is_foreign: bool,
@@ -86,6 +94,8 @@ struct Entry {
 
 #[derive(Debug)]
 struct Table {
+    /// What it is compiled from.
+    changed: u64,
     level: u32,
     miss: Option<u32>,
     groups: Vec<Group>,
@@ -99,14 +109,20 @@ struct Tables {
 }
 
 impl Tables {
-    fn walk(&self, root: u32, key: &Key, verdict: &mut Verdict) {
+    /// Where a packet goes; gives the number of groups that it was compared with.
+    fn walk(&self, root: u32, key: &Key, verdict: &mut Verdict) -> usize {
         let mut open: ArrayVec<u32, MAX_COPIES> = ArrayVec::new();
         open.push(root);
-        let mut visited = 0;
+        let (mut visited, mut compared) = (0, 0);
         while let Some(number) = open.pop() {
             visited += 1;
-            let Some(table) = self.get(number).filter(|_| visited <= MAX_TABLES) else { return };
-            let Some(entry) = table.groups.iter().find_map(|group| group.find(key)) else {
+            let Some(table) = self.get(number).filter(|_| visited <= MAX_TABLES) else { break };
+            let groups = table.groups.iter().take(MAX_GROUPS - compared);
+            let found = groups.inspect(|_| compared += 1).find_map(|group| group.find(key));
+            let Some(entry) = found else {
+                if compared == MAX_GROUPS {
+                    break;
+                }
                 if let Some(next) = table.miss {
                     let _ = open.try_push(next);
                 }
@@ -142,6 +158,7 @@ impl Tables {
                 }
             }
         }
+        compared
     }
 
     #[inline]
@@ -170,6 +187,8 @@ impl Queues {
 /// A transport interface, ready to choose a queue.
 #[derive(Debug)]
 struct Interface {
+    /// What it is compiled from.
+    changed: u64,
     hasher: FlowHasher,
     /// One queue, or an indirection table.
     rqns: Queues,
@@ -203,7 +222,10 @@ struct Flow {
 /// The compiled steering objects of one function.
 #[derive(Debug, Default)]
 pub(super) struct Steering {
+    /// Generation of the objects that this is the compiled form of.
     generation: Option<u64>,
+    /// Generation up to which nothing is kept that is gone or has changed; `None` before the first.
+    pruned: Option<u64>,
     tables: Tables,
     first_tir: u32,
     tirs: Vec<Option<Interface>>,
@@ -227,15 +249,15 @@ impl Steering {
         *self = Self::default();
     }
 
-    /// Forgets everything if the objects have changed since it was compiled.
+    /// Forgets what was compiled of objects that are gone or have changed since.
     #[inline]
     pub(super) fn forget_stale(&mut self, objects: &Objects) {
-        if self.generation.is_some_and(|compiled| compiled != objects.steering_generation) {
-            self.clear();
+        if self.pruned.is_some_and(|pruned| pruned != objects.steering_generation) {
+            self.prune(objects);
         }
     }
 
-    /// Compiles the objects again if they have changed.
+    /// Compiles what has changed of the objects.
     #[inline]
     pub(super) fn refresh(&mut self, objects: &Objects) {
         if self.generation != Some(objects.steering_generation) {
@@ -244,29 +266,60 @@ impl Steering {
     }
 
     #[cold]
+    fn prune(&mut self, objects: &Objects) {
+        self.generation = None;
+        self.pruned = Some(objects.steering_generation);
+        for (number, slot) in (self.tables.first..).zip(&mut self.tables.dense) {
+            let Some(compiled) = slot else { continue };
+            match objects.flow_tables.get(number) {
+                None => *slot = None,
+                Some(table) if table.changed == compiled.changed => {}
+                Some(_) => compiled.keep_current(objects),
+            }
+        }
+        for (number, slot) in (self.first_tir..).zip(&mut self.tirs) {
+            let Some(compiled) = slot else { continue };
+            match objects.tirs.get(number).filter(|tir| tir.changed == compiled.changed) {
+                None => *slot = None,
+                // The table of queues may have been exchanged.
+                Some(tir) => compiled.rqns = queues(objects, tir),
+            }
+        }
+    }
+
+    #[cold]
     fn compile(&mut self, objects: &Objects) {
-        let (first, dense_tables) = dense(objects.flow_tables.iter(), |table| {
-            let groups: Vec<Group> = table
-                .groups
-                .iter()
-                .filter_map(|number| objects.flow_groups.get(*number))
-                .map(compile_group)
-                .collect();
-            let miss = match table.miss {
-                MissAction::Default => None,
-                MissAction::Forward { table } => Some(table),
-            };
-            Table { level: table.level, miss, groups }
+        self.prune(objects);
+        let mut work =
+            u64::from(objects.flow_tables.len() + objects.tirs.len()) / compile::LOOKS_PER_STEP;
+        let mut former = std::mem::take(&mut self.tables);
+        let (first, tables) = dense(objects.flow_tables.iter(), |number, table| {
+            let slot = former.dense.get_mut(number.wrapping_sub(former.first) as usize);
+            match slot.and_then(Option::take) {
+                Some(compiled) if compiled.changed == table.changed => compiled,
+                compiled => {
+                    let groups = compiled.map_or_else(Vec::new, |compiled| compiled.groups);
+                    compile_table(objects, table, groups, &mut work)
+                }
+            }
         });
-        self.tables = Tables { first, dense: dense_tables };
+        self.tables = Tables { first, dense: tables };
         let groups = self.tables.dense.iter().flatten().flat_map(|table| &table.groups);
         let words = groups.flat_map(|group| &group.criteria).map(|(word, _)| 1 << word);
         self.compared = words.fold(0, |all, word: u32| all | word);
-        (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |tir| compile_tir(objects, tir));
+        let (former_first, mut former) = (self.first_tir, std::mem::take(&mut self.tirs));
+        (self.first_tir, self.tirs) = dense(objects.tirs.iter(), |number, tir| {
+            let slot = former.get_mut(number.wrapping_sub(former_first) as usize);
+            slot.and_then(Option::take).unwrap_or_else(|| {
+                work += TIR_STEPS;
+                compile_tir(objects, tir)
+            })
+        });
         self.loops_back = self.tirs.iter().flatten().fold(LoopsBack::Never, Interface::widen);
         self.flows = (0..1 << LOG_FLOWS).map(|_| Flow::default()).collect();
         self.last = Default::default();
         self.generation = Some(objects.steering_generation);
+        objects.mkeys.work(work);
     }
 
     /// Frames of the port itself that some interface takes.
@@ -285,18 +338,19 @@ impl Steering {
 
     /// Sends a packet through the tables from `root` on; where it goes is [`Steering::verdict`].
     #[inline]
-    pub(super) fn evaluate(&mut self, root: Option<u32>, frame: &[u8], packet: Numbered<'_>) {
+    pub(super) fn evaluate(&mut self, objects: &Objects, frame: &[u8], packet: Numbered<'_>) {
+        let root = objects.rx_root;
         let now = (packet.number, root);
         if packet.number == 0 || now != self.last {
             self.last = now;
-            self.look_up(root, frame, packet.packet);
+            self.look_up(objects, frame, packet.packet);
         }
     }
 
     #[inline(never)]
-    fn look_up(&mut self, root: Option<u32>, frame: &[u8], packet: &Packet) {
+    fn look_up(&mut self, objects: &Objects, frame: &[u8], packet: &Packet) {
         self.at = usize::MAX;
-        let Some(root) = root else { return };
+        let Some(root) = objects.rx_root else { return };
         let key = match self.compared {
             0 => NO_KEY,
             LAYER2_WORDS.. => key(frame, packet),
@@ -306,7 +360,8 @@ impl Steering {
         let Some(flow) = self.flows.get_mut(self.at) else { return };
         if flow.root != Some(root) || flow.key != key {
             flow.verdict.clear();
-            self.tables.walk(root, &key, &mut flow.verdict);
+            let compared = self.tables.walk(root, &key, &mut flow.verdict);
+            objects.mkeys.work(compared as u64);
             (flow.root, flow.key) = (Some(root), key);
         }
     }
@@ -331,102 +386,6 @@ impl Steering {
         let rqns = tir.rqns.list();
         let index = hash.value as usize & (rqns.len().wrapping_sub(1));
         rqns.get(index).map(|rqn| (*rqn, hash))
-    }
-}
-
-// What the function's budget is charged for the compiled form.
-const _: () = {
-    assert!(size_of::<Option<Interface>>() <= compiled::TIR_BYTES);
-    // The list of groups doubles.
-    assert!(3 * size_of::<Group>() <= 2 * compiled::GROUP_BYTES);
-    // The compiled entry, its words, and while it is made another copy of these and their list.
-    let words = 2 * (KEY_WORDS * size_of::<u32>() + size_of::<(Vec<u32>, &FlowEntry)>());
-    assert!(size_of::<Entry>() + words <= compiled::ENTRY_BYTES);
-    assert!(size_of::<Option<Table>>() <= 64);
-};
-
-/// Compiles numbered objects into a vector that starts at the lowest number.
-fn dense<'a, T: 'a, C>(
-    objects: impl Iterator<Item = (u32, &'a T)>,
-    mut compile: impl FnMut(&'a T) -> C,
-) -> (u32, Vec<Option<C>>) {
-    let mut first = 0;
-    let mut out = Vec::new();
-    for (number, object) in objects {
-        if out.is_empty() {
-            first = number;
-        }
-        let index = (number - first) as usize;
-        out.resize_with(index + 1, || None);
-        out[index] = Some(compile(object));
-    }
-    (first, out)
-}
-
-fn compile_tir(objects: &Objects, tir: &Tir) -> Interface {
-    let function = match tir.hash {
-        RxHash::None => HashFunction::None,
-        RxHash::InvertedXor8 => HashFunction::InvertedXor8,
-        RxHash::Toeplitz => HashFunction::Toeplitz,
-    };
-    let selector = FieldSelector(tir.hash_fields_outer);
-    let rqns = match tir.target {
-        TirTarget::Direct { rqn } => Queues::One([rqn]),
-        TirTarget::Indirect { rqtn } => {
-            let rqns = objects.rqts.get(rqtn).map(|rqt| Arc::clone(&rqt.rqns));
-            Queues::Table(rqns.unwrap_or_default())
-        }
-    };
-    Interface {
-        hasher: FlowHasher::new(function, tir.hash_symmetric, &tir.hash_key, selector),
-        rqns,
-        takes_own: tir.self_lb_block & 3,
-        domain: tir.transport_domain,
-    }
-}
-
-fn words(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
-    bytes.chunks_exact(4).map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
-}
-
-fn compile_group(group: &FlowGroup) -> Group {
-    let mut criteria = Criteria::new();
-    let mut is_foreign = false;
-    for (index, mask) in words(group.mask.as_bytes()).enumerate() {
-        // Each part of 64 bytes counts only if it is enabled.
-        let is_enabled = group.criteria_enable >> (index / 16) & 1 != 0;
-        if mask == 0 || !is_enabled {
-            continue;
-        }
-        match u8::try_from(index) {
-            Ok(word) if index < KEY_WORDS => criteria.push((word, mask)),
-            _ => is_foreign = true,
-        }
-    }
-    // Of entries with equal values the first counts: the sort is stable.
-    let mut sorted: Vec<(Vec<u32>, &FlowEntry)> = group
-        .entries
-        .values()
-        .map(|entry| {
-            let all: Vec<u32> = words(entry.value.as_bytes()).take(KEY_WORDS).collect();
-            let value = criteria.iter().map(|(word, mask)| all[usize::from(*word)] & mask);
-            (value.collect(), entry)
-        })
-        .collect();
-    sorted.sort_by(|a, b| a.0.cmp(&b.0));
-    Group {
-        criteria,
-        is_foreign,
-        values: sorted.iter().flat_map(|(value, _)| value.iter().copied()).collect(),
-        entries: sorted
-            .iter()
-            .map(|(_, entry)| Entry {
-                action: entry.action,
-                flow_tag: entry.flow_tag,
-                destinations: entry.destinations.clone(),
-                counters: entry.counters.clone(),
-            })
-            .collect(),
     }
 }
 

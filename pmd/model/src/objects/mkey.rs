@@ -210,8 +210,9 @@ impl MkeyTable {
         self.steps.get() - self.turn >= STEPS_PER_TURN
     }
 
+    /// Counts entries looked at, or written.
     #[inline]
-    fn work(&self, steps: u64) {
+    pub(crate) fn work(&self, steps: u64) {
         self.steps.update(|so_far| so_far + steps);
     }
 

@@ -25,10 +25,12 @@ pub use queues::{
 };
 pub(crate) use steering::compiled;
 pub use steering::{
-    FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MissAction, Rqt, RxHash, Tir,
-    TirTarget, Tis, flow_action,
+    FlowCounter, FlowDest, FlowEntry, FlowGroup, FlowTable, MAX_TABLE_GROUPS, MissAction, Rqt,
+    RxHash, Tir, TirTarget, Tis, flow_action,
 };
 pub use table::{Full, SHARED_UID, Table};
+
+use arrayvec::ArrayVec;
 
 use self::mkey::MkeyTable;
 
@@ -46,7 +48,10 @@ pub struct Uar {
 impl Uar {
     /// Takes a queue out of one of the lists, which keeps no room for those that are gone.
     pub(crate) fn unlist(list: &mut Vec<u32>, number: u32) {
-        list.retain(|other| *other != number);
+        // Those of a user context go all at once, the last ones first.
+        if let Some(at) = list.iter().rposition(|other| *other == number) {
+            list.remove(at);
+        }
         list.shrink_to(2 * list.len());
     }
 }
@@ -157,6 +162,8 @@ pub struct Objects {
     pub user_contexts: Table<UserContext>,
     /// Memory of user contexts.
     pub umems: Table<Umem>,
+    /// Queue pairs for management datagrams, which arrive at number 1.
+    pub gsi: ArrayVec<u32, MAX_GSI>,
     /// Table where received packets start, if the driver named one.
     pub rx_root: Option<u32>,
     /// Table where sent packets start, if the driver named one.
@@ -167,6 +174,10 @@ pub struct Objects {
     pub steering_generation: u64,
     caller: u16,
 }
+
+/// Queue pairs for management datagrams that there may be at a time: each such packet looks for the
+/// first that receives. A driver has one.
+pub const MAX_GSI: usize = 8;
 
 /// First number of each kind. They differ, so that a number of the wrong kind is refused.
 mod first {
@@ -255,6 +266,7 @@ impl Objects {
             q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget).shared(),
             user_contexts: Table::new(first::USER_CONTEXT, limits.user_contexts, budget),
             umems: Table::new(first::UMEM, limits.umems, budget),
+            gsi: ArrayVec::new(),
             rx_root: None,
             tx_root: None,
             budget: budget.clone(),
@@ -304,8 +316,32 @@ impl Objects {
         self.roce_gids.get(index as usize)?.as_ref()
     }
 
-    /// The steering objects changed.
+    /// The steering objects changed: some are gone, or what they lead to.
     pub fn steering_changed(&mut self) {
         self.steering_generation += 1;
+    }
+
+    /// A flow table changed.
+    pub fn table_changed(&mut self, table_id: u32) {
+        self.steering_changed();
+        if let Some(table) = self.flow_tables.get_mut(table_id) {
+            table.changed = self.steering_generation;
+        }
+    }
+
+    /// A flow group or its entries changed, and so its table.
+    pub fn group_changed(&mut self, group_id: u32) {
+        let Some(group) = self.flow_groups.get_mut(group_id) else { return };
+        let table_id = group.table;
+        group.changed = self.steering_generation + 1;
+        self.table_changed(table_id);
+    }
+
+    /// A TIR changed.
+    pub fn tir_changed(&mut self, tirn: u32) {
+        self.steering_changed();
+        if let Some(tir) = self.tirs.get_mut(tirn) {
+            tir.changed = self.steering_generation;
+        }
     }
 }

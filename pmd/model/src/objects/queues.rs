@@ -141,6 +141,8 @@ pub struct Cq {
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.
     pub moderation_count: u32,
+    /// It stands among those whose event waits for moderation.
+    pub in_line: bool,
     /// An entry was lost or could not be written.
     pub status: CqStatus,
     /// CQEs written, exactly.
@@ -339,6 +341,8 @@ pub struct Rq {
     pub counter_set_id: u32,
     /// Position in its own ring; unused with an RMP.
     pub ring: ReceiveRing,
+    /// Posted entries that are still to be flushed since the queue failed.
+    pub owed: u16,
     /// Exact costs.
     pub stats: QueueStats,
     /// The context as given, for QUERY_RQ.
@@ -385,6 +389,9 @@ impl Footprint for Sq {
 }
 
 impl Footprint for Rq {
+    /// Its number may stand among those that owe flushed entries, in a list that doubles.
+    const PER_NUMBER: usize = 3 * size_of::<u32>();
+
     fn heap_bytes(&self) -> u64 {
         match &self.memory {
             RqMemory::Inline(wq) => wq.memory.heap_bytes(),

@@ -57,6 +57,8 @@ pub struct Tir {
     pub self_lb_block: u32,
     /// LRO: bit 0 IPv4, bit 1 IPv6.
     pub lro_mask: u32,
+    /// [`super::Objects::steering_generation`] of its last change.
+    pub changed: u64,
     /// The context as given, for QUERY_TIR.
     pub context: Tirc,
 }
@@ -80,6 +82,9 @@ pub struct Rqt {
     /// Its receive queues; the length is a power of two. The compiled form has them, too.
     pub rqns: Arc<[u32]>,
 }
+
+/// Groups that a table can have: a packet is compared with each of them.
+pub const MAX_TABLE_GROUPS: usize = 1 << 12;
 
 /// Destination of packets that match no entry. Source: reference 5.12, `table_miss_action`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +111,8 @@ pub struct FlowTable {
     pub miss: MissAction,
     /// Numbers of its groups, by ascending first index.
     pub groups: Vec<u32>,
+    /// [`super::Objects::steering_generation`] of the last change to it or to a group of it.
+    pub changed: u64,
     /// The context as given, for QUERY_FLOW_TABLE.
     pub context: FlowTableContext,
 }
@@ -125,6 +132,8 @@ pub struct FlowGroup {
     pub mask: Box<FlowMatchParam>,
     /// Its entries by index.
     pub entries: BTreeMap<u32, FlowEntry>,
+    /// [`super::Objects::steering_generation`] of the last change to it or to an entry of it.
+    pub changed: u64,
 }
 
 /// Destination of an entry. Source: reference 5.12, `destination_type`.
@@ -169,12 +178,19 @@ pub mod flow_action {
 /// while it is being compiled. The former form is there until the new one is done.
 pub(crate) mod compiled {
     pub(crate) const TIR_BYTES: usize = 768;
+    /// Rows that a Toeplitz hash is computed with: 16 words for each half of 36 input bytes.
+    pub(crate) const TIR_HASH_BYTES: usize = 72 * 16 * size_of::<u32>();
     pub(crate) const GROUP_BYTES: usize = 512;
     pub(crate) const ENTRY_BYTES: usize = 512;
 }
 
 impl Footprint for Tir {
     const PER_NUMBER: usize = 2 * compiled::TIR_BYTES;
+
+    /// Any may be given a Toeplitz hash later.
+    fn heap_bytes(&self) -> u64 {
+        compiled::TIR_HASH_BYTES as u64
+    }
 }
 
 impl Footprint for Tis {}

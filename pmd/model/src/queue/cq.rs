@@ -13,6 +13,8 @@ use crate::objects::{Cq, CqArmState, CqStatus, Qp, QpState, QueueState};
 
 /// Indices of a CQ are 24 bits wide. Source: reference 6.6.
 const INDEX_MASK: u32 = 0xff_ffff;
+/// Queues that are looked at in one step of work when a CQ fails.
+const LOOKS_PER_STEP: u64 = 8;
 /// Byte of the entry that holds opcode, format, solicited bit and owner.
 pub(crate) const OP_OWN: usize = 63;
 
@@ -171,15 +173,13 @@ impl Completions {
         }
         let before = self.waiting.len();
         self.waiting.retain(|&cqn| {
-            let Some(cq) = ctx.state.objects.cqs.get(cqn) else { return false };
-            if cq.arm == CqArmState::Idle {
+            let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
+            cq.in_line = cq.arm != CqArmState::Idle && !cq.moderation_over(ctx.now_ns);
+            if !cq.in_line && cq.arm != CqArmState::Idle {
+                fire(ctx, cqn);
                 return false;
             }
-            if !cq.moderation_over(ctx.now_ns) {
-                return true;
-            }
-            fire(ctx, cqn);
-            false
+            cq.in_line
         });
         self.waiting.len() != before
     }
@@ -322,7 +322,7 @@ fn notify(
     }
     if urgency == Urgency::Event || cq.moderation_over(now_ns) {
         fire(ctx, cqn);
-    } else if !completions.waiting.contains(&cqn) {
+    } else if !std::mem::replace(&mut cq.in_line, true) {
         completions.waiting.push(cqn);
     }
 }
@@ -334,6 +334,8 @@ fn notify(
 #[cold]
 pub(crate) fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
     let objects = &mut ctx.state.objects;
+    let looks = objects.sqs.len() + objects.rqs.len() + objects.qps.len();
+    objects.mkeys.work(u64::from(looks) / LOOKS_PER_STEP);
     if let Some(cq) = objects.cqs.get_mut(cqn) {
         cq.status = status;
         cq.arm = CqArmState::Idle;
@@ -409,7 +411,7 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
     if is_new && unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
         if cq.moderation_over(ctx.now_ns) {
             fire(ctx, cqn);
-        } else if !completions.waiting.contains(&cqn) {
+        } else if !std::mem::replace(&mut cq.in_line, true) {
             completions.waiting.push(cqn);
         }
     }

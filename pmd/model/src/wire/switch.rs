@@ -8,6 +8,9 @@
 //! An address that a port owns is that port's alone, as behind an embedded switch that checks for
 //! spoofing: a frame that claims it elsewhere is dropped, so that nobody takes over its traffic.
 //!
+//! All ports share one lock, under which no byte of a frame is copied: the sender's buffer itself
+//! waits at the ports that the frame is for, a group's at all of them.
+//!
 //! # Source
 //! IEEE 802.1D-2004, §7.7 to §7.9 (forwarding, learning), §7.12.6 (reserved addresses).
 
@@ -20,6 +23,9 @@ use super::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 /// Addresses that are learned at one port, the last that it sent from; frames for others go to all
 /// ports. Each port has its own share, so that none keeps the others' from being learned.
 const MAX_ADDRESSES: usize = 1024;
+
+/// A frame on its way. Who holds it alone may use the buffer again.
+type Frame = Arc<Vec<u8>>;
 
 /// Emptied buffers that are kept for later frames.
 const MAX_SPARE: usize = 256;
@@ -49,7 +55,7 @@ pub struct SwitchStats {
 
 #[derive(Debug, Default)]
 struct Egress {
-    queue: VecDeque<Vec<u8>>,
+    queue: VecDeque<Frame>,
     queued_bytes: usize,
     /// Addresses that were learned here, the oldest first; some of them moved on since.
     learned: VecDeque<[u8; 6]>,
@@ -65,15 +71,16 @@ struct Fabric {
     /// Addresses that are not learned: each is its port's for as long as that exists.
     owned: HashMap<[u8; 6], usize>,
     capacity_bytes: usize,
-    spare: Vec<Vec<u8>>,
+    /// Each is held by nobody else.
+    spare: Vec<Frame>,
 }
 
 /// One port of a switch, as a device sees it. The carrier is always there.
 pub struct SwitchPort {
     index: usize,
     fabric: Arc<Mutex<Fabric>>,
-    outgoing: Vec<u8>,
-    incoming: Vec<u8>,
+    outgoing: Frame,
+    incoming: Option<Frame>,
 }
 
 impl fmt::Debug for SwitchPort {
@@ -112,7 +119,7 @@ impl Switch {
         let index = fabric.ports.len();
         fabric.ports.push(Egress::default());
         let fabric = Arc::clone(&self.fabric);
-        SwitchPort { index, fabric, outgoing: Vec::new(), incoming: Vec::new() }
+        SwitchPort { index, fabric, outgoing: Frame::default(), incoming: None }
     }
 
     /// Adds a port that owns an address: frames from other ports that claim it are dropped.
@@ -147,7 +154,7 @@ impl Drop for SwitchPort {
 }
 
 impl Fabric {
-    fn forward(&mut self, from: usize, frame: &[u8], fcs: Fcs) {
+    fn forward(&mut self, from: usize, frame: &Frame, fcs: Fcs) {
         let stats = &mut self.ports[from].stats;
         stats.received += 1;
         let destination = frame.first_chunk::<6>().copied().unwrap_or_default();
@@ -196,20 +203,23 @@ impl Fabric {
         }
     }
 
-    fn enqueue(&mut self, to: usize, frame: &[u8]) {
+    fn enqueue(&mut self, to: usize, frame: &Frame) {
         let port = &mut self.ports[to];
         if port.is_dark || port.queued_bytes + frame.len() > self.capacity_bytes {
             port.stats.dropped += 1;
             return;
         }
-        let most = MAX_SLACK * frame.len().max(SHORT_BYTES);
-        let spare = self.spare.pop().filter(|spare| spare.capacity() <= most);
-        let mut copy = spare.unwrap_or_default();
-        copy.clear();
-        copy.extend_from_slice(frame);
-        port.queued_bytes += copy.len();
+        port.queued_bytes += frame.len();
         port.stats.forwarded += 1;
-        port.queue.push_back(copy);
+        port.queue.push_back(Arc::clone(frame));
+    }
+
+    /// An empty buffer that nobody else holds.
+    fn buffer(&mut self) -> Frame {
+        let mut spare = self.spare.pop().unwrap_or_default();
+        // What other ports have sent is none of the next one's business.
+        Arc::make_mut(&mut spare).clear();
+        spare
     }
 }
 
@@ -236,28 +246,42 @@ impl SwitchPort {
 
 impl Wire for SwitchPort {
     fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.outgoing.resize(len, 0);
-        Some(&mut self.outgoing)
+        let outgoing = Arc::make_mut(&mut self.outgoing);
+        outgoing.resize(len, 0);
+        Some(outgoing)
     }
 
     fn commit(&mut self, _now_ns: u64, fcs: Fcs) {
-        let frame = std::mem::take(&mut self.outgoing);
-        self.lock().forward(self.index, &frame, fcs);
-        self.outgoing = frame;
+        // In the port's queue only the frame counts, so the buffer must not be much larger.
+        let most = MAX_SLACK * self.outgoing.len().max(SHORT_BYTES);
+        if self.outgoing.capacity() > most {
+            self.outgoing = Arc::new(self.outgoing.to_vec());
+        }
+        let frame = Arc::clone(&self.outgoing);
+        let mut fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
+        fabric.forward(self.index, &frame, fcs);
+        drop(frame);
+        if Arc::get_mut(&mut self.outgoing).is_none() {
+            self.outgoing = fabric.buffer();
+        }
     }
 
     fn receive(&mut self, _now_ns: u64) -> Option<Received<'_>> {
-        let last = std::mem::take(&mut self.incoming);
-        let mut fabric = self.lock();
-        if last.capacity() > 0 && fabric.spare.len() < MAX_SPARE {
+        let last = self.incoming.take();
+        let mut fabric = self.fabric.lock().unwrap_or_else(PoisonError::into_inner);
+        // The last of those who had it keeps it.
+        if let Some(mut last) = last
+            && fabric.spare.len() < MAX_SPARE
+            && Arc::get_mut(&mut last).is_some()
+        {
             fabric.spare.push(last);
         }
         let port = &mut fabric.ports[self.index];
         let frame = port.queue.pop_front()?;
         port.queued_bytes -= frame.len();
         drop(fabric);
-        self.incoming = frame;
-        Some(Received { bytes: &self.incoming, fcs: Fcs::Good })
+        let bytes = self.incoming.insert(frame).as_slice();
+        Some(Received { bytes, fcs: Fcs::Good })
     }
 
     fn set_transmitter(&mut self, is_on: bool) {
@@ -434,9 +458,31 @@ mod tests {
             send(&mut ports[0], &frame(2, 0), Fcs::Good);
         }
         let fabric = ports[0].lock();
-        let held: usize = fabric.ports[2].queue.iter().map(Vec::capacity).sum();
+        let held: usize = fabric.ports[2].queue.iter().map(|frame| frame.capacity()).sum();
         let bytes = fabric.ports[2].queued_bytes;
         assert_eq!(bytes, 200 * 60);
         assert!(held <= MAX_SLACK * 200 * SHORT_BYTES, "{held} bytes hold {bytes}");
+    }
+
+    #[test]
+    fn a_frame_for_all_is_one_buffer_which_no_later_sender_can_read() {
+        let mut ports = switch(5, 1 << 16);
+        let mut group = vec![0xa7; 9000];
+        group[..12].copy_from_slice(&[0x01, 0x00, 0x5e, 1, 2, 3, 2, 0, 0, 0, 0, 1]);
+        send(&mut ports[0], &group, Fcs::Good);
+        {
+            let fabric = ports[0].lock();
+            let first = &fabric.ports[1].queue[0];
+            assert!((2..5).all(|port| Arc::ptr_eq(first, &fabric.ports[port].queue[0])));
+        }
+        while !arrivals(&mut ports).is_empty() {}
+        assert_eq!(ports[0].lock().spare.len(), 1, "the last who read it gives it back");
+        for _ in 0..3 {
+            send(&mut ports[1], &frame(9, 2), Fcs::Good);
+            assert!(
+                ports[1].reserve(4000).is_some_and(|bytes| bytes.iter().all(|byte| *byte != 0xa7))
+            );
+            ports[1].reserve(0);
+        }
     }
 }

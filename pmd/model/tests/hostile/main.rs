@@ -15,6 +15,7 @@ mod bystander;
 #[path = "../common/mod.rs"]
 mod common;
 mod frames;
+mod keys;
 mod requests;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use ferrocx_bus::{DmaAccess, DmaBuf, Transport};
 use ferrocx_mempool::Region;
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
+use ferrocx_model::datapath::KeyCounts;
 use ferrocx_model::wire::{Link, SplitMix64, SwitchPort, link};
 use ferrocx_prm::cmd::Opcode;
 
@@ -39,6 +41,9 @@ const ROUND_OPS: u64 = 1000;
 /// Accesses to memory and looks at key entries in one step at most: some 10 ms of work. What a
 /// handful of queues can ask for, and the longest walk through keys.
 const MAX_WORK: u64 = 1 << 20;
+/// One round in so many has the default budget and large flow tables: costs that grow with what a
+/// guest may hold are seen as well.
+const LARGE_ROUNDS: u64 = 16;
 /// From this operation of a round on the guest also hoards memory, once in so many operations.
 const HOARD_FROM: u64 = 700;
 const HOARD_OPS: u64 = 50;
@@ -77,6 +82,8 @@ struct Guest {
     sqs: Vec<Queue>,
     rqs: Vec<Queue>,
     numbers: Vec<u32>,
+    /// Keys that requests bind and free: access mode and index.
+    bindable: Vec<(u32, u32)>,
     read_only: Arc<Region>,
     taken: Arc<Region>,
     /// Memory for queues and packets, as the guest writes it.
@@ -91,7 +98,11 @@ struct Guest {
 impl Guest {
     fn new(seed: u64, uplink: SwitchPort) -> Self {
         let (near, far) = link(1 << 18);
-        let config = NicConfig { memory_bytes: MIN_MEMORY_BYTES, ..NicConfig::default() };
+        let is_large = seed.is_multiple_of(LARGE_ROUNDS);
+        let mut config = NicConfig::default();
+        if !is_large {
+            config.memory_bytes = MIN_MEMORY_BYTES;
+        }
         let peer = Peer::with(NUMBER, near, config);
         let arena = peer.host.heap.alloc(256 << 10, 4096).expect("room");
         let (read_only, taken) = (region(REGION_BYTES), region(REGION_BYTES));
@@ -112,6 +123,7 @@ impl Guest {
             sqs,
             rqs,
             numbers,
+            bindable: Vec::new(),
             read_only,
             taken,
             arena,
@@ -120,6 +132,11 @@ impl Guest {
             longest: Duration::ZERO,
         };
         guest.furnish();
+        guest.furnish_keys();
+        guest.furnish_users();
+        if is_large {
+            guest.furnish_table();
+        }
         guest
     }
 
@@ -475,6 +492,8 @@ fn nothing_that_a_guest_does_harms_the_device() {
         }
     });
     let (mut sent, mut received, mut refused, mut commands) = (0, 0, 0, 0);
+    let mut keys = KeyCounts::default();
+    let mut walked = 0;
     let (mut most_work, mut most_bytes, mut short, mut longest) = (0, 0, 0, Duration::ZERO);
     let (bystander, mut uplink) = Bystander::start(NUMBER);
     let mut round = seed;
@@ -489,7 +508,8 @@ fn nothing_that_a_guest_does_harms_the_device() {
                 guest.hoard();
             }
             let peak = watch.peak_bytes();
-            assert!(peak <= MIN_MEMORY_BYTES, "{peak} bytes are held");
+            let budget = guest.peer.host.nic.state().budget.limit_bytes();
+            assert!(peak <= budget, "{peak} bytes are held of {budget}");
             done.fetch_add(1, Ordering::Relaxed);
             if guest.is_over {
                 break;
@@ -504,6 +524,11 @@ fn nothing_that_a_guest_does_harms_the_device() {
         refused += guest.peer.host.nic.log().total();
         commands += state.counters.commands;
         short += state.budget.refusals();
+        walked += state.objects.mkeys.steps();
+        let round_keys = guest.peer.host.nic.datapath().key_counts();
+        keys.umr_registrations += round_keys.umr_registrations;
+        keys.local_invalidates += round_keys.local_invalidates;
+        keys.umr_changes += round_keys.umr_changes;
         longest = longest.max(guest.longest);
         uplink = guest.uplink;
         std::mem::forget(guard);
@@ -517,6 +542,10 @@ fn nothing_that_a_guest_does_harms_the_device() {
         {longest:?} in a step, {} MiB held; {pings}; {spoofed} frames claimed their addresses",
         most_bytes >> 20
     );
+    println!("{keys:?}; {walked} entries of keys were looked at");
+    let KeyCounts { umr_registrations: bound, local_invalidates: freed, .. } = keys;
+    assert!(bound > ops / 400 && freed > ops / 1500, "{bound} keys bound, {freed} freed");
+    assert!(walked > 2 * ops, "{walked} entries of keys were looked at");
     assert!(spoofed > ops / 200, "only {spoofed} frames claimed the address of a bystander");
     // A guest that is only refused tests little. Most of what it sends comes back to itself.
     assert!(sent > ops / 1000 && received > ops / 20, "{sent} sent, {received} received");

@@ -13,6 +13,9 @@ const PAIR_OPCODES: [u8; 11] = [0x00, 0x01, 0x08, 0x09, 0x0a, 0x0b, 0x10, 0x11, 
 const OTHER_OPCODES: [u8; 4] = [0x0c, 0x15, 0x20, 0x77];
 impl Guest {
     pub(crate) fn segment(&mut self) -> Vec<u8> {
+        if self.chance(6) {
+            return self.bound_segment();
+        }
         let keys = [self.peer.key, self.numbers[self.numbers.len() - 2], 0x100];
         let key = if self.chance(5) { self.word() } else { self.pick(&keys) };
         let len = self.pick(&[0, 1, 14, 60, 64, 256, 1000, 1500, 4096, 9000, 1 << 20, 1 << 31]);
@@ -31,7 +34,12 @@ impl Guest {
             _ => self.pick(&PAIR_OPCODES),
         };
         let mut rest = Vec::new();
-        if at == 0 {
+        let mut immediate = self.word();
+        // What changes a key is a request by itself.
+        let is_umr = at > 0 && opcode == 0x25 && !self.chance(8);
+        if is_umr {
+            (immediate, rest) = self.key_request();
+        } else if at == 0 {
             // Ethernet: checksum flags, segment size, inline header.
             let mss = self.pick(&[0, 0, 1, 536, 1460, 0xffff]);
             let inline = self.pick(&[0_u32, 14, 18, 54, 66, 0x3ff]);
@@ -54,15 +62,14 @@ impl Guest {
             }
         }
         rest.resize(rest.len().next_multiple_of(16), 0);
-        for _ in 0..self.below(4) {
+        for _ in 0..if is_umr { 0 } else { self.below(4) } {
             rest.extend(self.segment());
         }
         let ds = if self.chance(20) { self.word() & 0x3f } else { 1 + rest.len() as u32 / 16 };
         let any = self.below(256) as u32;
         let flags = self.pick(&[8, 8, 8, 8, 8, 0, 0xa, 0x28, 0x68, any]);
         let index = if self.chance(30) { self.word() & 0xffff } else { counter };
-        let mut wqe =
-            words(&[index << 8 | u32::from(opcode), number << 8 | ds, flags, self.word()]);
+        let mut wqe = words(&[index << 8 | u32::from(opcode), number << 8 | ds, flags, immediate]);
         wqe.extend(rest);
         if self.chance(4) {
             let byte = self.below(wqe.len() as u64) as usize;

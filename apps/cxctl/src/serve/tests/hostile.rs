@@ -1,12 +1,14 @@
 //! Clients that mean harm: none ends the server, and none reaches another port.
 
 use std::io::{Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use ferrocx_model::wire::SplitMix64;
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::OFlags;
 use vfio_bindings::bindings::vfio as abi;
 
 use super::{BAR0, CONFIG, Lab, memory, read32, unsealed};
@@ -98,6 +100,50 @@ fn an_interrupt_that_would_block_is_not_taken() {
         lab.side.set_be32(8, 0);
     }
     assert_eq!(lab.side.counts().interrupts, 0);
+}
+
+/// Fills an eventfd and has writes to it wait for a reader.
+fn fill(fd: impl AsFd) {
+    let flags = rustix::fs::fcntl_getfl(&fd).expect("flags");
+    rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK).expect("set");
+    let _ = rustix::io::write(&fd, &(u64::MAX - 1).to_ne_bytes());
+    rustix::fs::fcntl_setfl(&fd, flags - OFlags::NONBLOCK).expect("cleared");
+}
+
+#[test]
+fn an_interrupt_whose_owner_changes_its_mind_holds_nobody() {
+    let lab = Lab::new();
+    let trigger = abi::VFIO_IRQ_SET_DATA_EVENTFD | abi::VFIO_IRQ_SET_ACTION_TRIGGER;
+    for is_racing in [false, true] {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).expect("an eventfd");
+        let done = AtomicBool::new(false);
+        let mut client = lab.client();
+        client
+            .set_irqs(abi::VFIO_PCI_MSIX_IRQ_INDEX, trigger, 5, 1, &[fd.as_raw_fd()])
+            .expect("taken");
+        fill(&fd);
+        std::thread::scope(|scope| {
+            // Room at one moment and none at the next, so that a look before the write is in vain.
+            scope.spawn(|| {
+                while is_racing && !done.load(Ordering::Relaxed) {
+                    rustix::fs::fcntl_setfl(&fd, OFlags::NONBLOCK).expect("set");
+                    let _ = rustix::io::read(&fd, &mut [0; 8]);
+                    fill(&fd);
+                }
+            });
+            for _ in 0..if is_racing { 2000 } else { 1 } {
+                client.region_write(BAR0, 4, &[0; 4]).expect("written");
+            }
+            drop(client);
+            let gone = Instant::now();
+            let mut next = lab.client();
+            assert_eq!(read32(&mut next, CONFIG, 0), [0xb3, 0x15, 0x17, 0x10]);
+            next.region_write(BAR0, 4, &[0; 4]).expect("written");
+            while read32(&mut next, BAR0, 8) != [0xde, 0xad, 0xbe, 0xef] {}
+            assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
+            done.store(true, Ordering::Relaxed);
+        });
+    }
 }
 
 #[test]

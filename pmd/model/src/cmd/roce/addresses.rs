@@ -116,6 +116,9 @@ fn query_pkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     Ok(output)
 }
 
+/// Members of all multicast groups together: each such packet looks for those of its group.
+const MAX_MEMBERSHIPS: usize = 1 << 12;
+
 fn attach(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<AttachToMcg>(exec, input, |exec, input| {
         let (qpn, gid) = (input.qpn(), input.multicast_gid());
@@ -127,6 +130,10 @@ fn attach(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let members = objects.multicast.iter().filter(|(group, _)| *group == gid).count();
         ensure(members < MAX_QP_MCG as usize, || Refused::full("max_qp_mcg", Full::Numbers))?;
         if !objects.multicast.contains(&(gid, qpn)) {
+            ensure(objects.multicast.len() < MAX_MEMBERSHIPS, || {
+                let why = "the groups of this port have 4096 members already";
+                Refused::new(CommandStatus::EXCEED_LIM, "multicast_gid", qpn, why)
+            })?;
             objects
                 .multicast
                 .push((gid, qpn))

@@ -1,9 +1,10 @@
 //! Commands that only a device with RoCE has.
 //!
-//! - `qp`: queue pairs. `srq`: shared receive queues of XRC. `addresses`: RoCE addresses, P_Keys,
-//!   multicast groups. `congestion`: congestion control.
+//! - `qp`: queue pairs, `checks` of new ones. `srq`: shared receive queues of XRC. `addresses`:
+//!   RoCE addresses, P_Keys, multicast groups. `congestion`: congestion control.
 
 mod addresses;
+mod checks;
 mod congestion;
 mod qp;
 mod srq;

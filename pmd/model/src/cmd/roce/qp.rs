@@ -13,14 +13,15 @@ use ferrocx_prm::qpc::Qpc;
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::wqc::Wq;
 
+use super::checks::{check_gsi, check_scatter};
 use crate::cmd::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
 use crate::cmd::queues::check_uar;
 use crate::cmd::ring::{RingPlace, RingSource};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
-    CqeScatter, Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats,
-    ReceiveRing, ScatterList, Uar, WorkQueue, WqType,
+    Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats, ReceiveRing,
+    ScatterList, Uar, WorkQueue, WqType,
 };
 use crate::roce::transport::psn::Psn;
 use crate::roce::transport::requester::{Limits, Requester};
@@ -148,6 +149,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     }
     drivers_only(objects, "rlky", context.rlky())?;
     drivers_only(objects, "fre", context.fre())?;
+    check_gsi(objects, qp_type)?;
     let pd = context.pd();
     // The UMR queue pair of a driver belongs to no domain: Linux leaves the field out.
     ensure(qp_type == QpType::RegUmr || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
@@ -199,30 +201,13 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     };
     let qpn = add(&mut objects.qps, "qpn", qp)?;
     hold(objects, qpn);
+    if qp_type == QpType::Gsi {
+        objects.gsi.push(qpn);
+    }
     if let Some(uar) = objects.uars.get_mut(context.uar_page()) {
         uar.qpns.push(qpn);
     }
     Ok(CreateQpOut::zeroed().with_qpn(qpn).0.to_vec())
-}
-
-/// Data in completions: known values, a service whose messages have one sender, and for 64 bytes
-/// entries of 128. Source: reference 5.2, 6.7.
-fn check_scatter(objects: &Objects, context: &Qpc, qp_type: QpType) -> Answer<()> {
-    let sides = [
-        ("cs_req", context.cs_req(), CqeScatter::of_requester(context.cs_req()), context.cqn_snd()),
-        ("cs_res", context.cs_res(), CqeScatter::of_responder(context.cs_res()), context.cqn_rcv()),
-    ];
-    for (field, raw, scatter, cqn) in sides {
-        let scatter = scatter.ok_or_else(|| Refused::param(field, raw, "no such size"))?;
-        ensure(scatter == CqeScatter::Off || qp_type.is_connected(), || {
-            Refused::param(field, raw, "only for connected services")
-        })?;
-        let has_room = objects.cqs.get(cqn).is_none_or(|cq| cq.cqe_bytes == 128);
-        ensure(scatter != CqeScatter::Up64 || has_room, || {
-            Refused::param(field, raw, "64 bytes need a completion queue with 128-byte entries")
-        })?;
-    }
-    Ok(())
 }
 
 fn check_cqs(
@@ -272,7 +257,11 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         if let Some(uar) = objects.uars.get_mut(uar_page) {
             Uar::unlist(&mut uar.qpns, qpn);
         }
-        objects.multicast.retain(|(_, member)| *member != qpn);
+        match qp.qp_type {
+            QpType::Gsi => objects.gsi.retain(|gsi| *gsi != qpn),
+            QpType::Ud => objects.multicast.retain(|(_, member)| *member != qpn),
+            _ => {}
+        }
         Ok(DestroyQpOut::zeroed())
     })
 }

@@ -314,9 +314,9 @@ fn own_frames_come_back_only_where_vport_and_interface_allow_it() {
     for (allows, forbids, comes_back) in
         [(false, false, false), (true, true, false), (true, false, true)]
     {
-        let (_, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
+        let (tirn, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
         tir.self_lb_block = u32::from(allows);
-        port.state.objects.steering_changed();
+        port.state.objects.tir_changed(tirn);
         port.state.port.vport.disable_uc_local_lb = forbids;
         port.poll();
         sq.write(&send(2, 0, &[(60, KEY, buf.iova())]));
@@ -356,9 +356,9 @@ fn multicast_comes_back_as_a_copy_to_other_transport_domains() {
         (1, 0, false, true),
         (1, 2, true, false),
     ] {
-        let (_, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
+        let (tirn, tir) = port.state.objects.tirs.iter_mut().next().expect("one");
         (tir.transport_domain, tir.self_lb_block) = (domain, asks);
-        port.state.objects.steering_changed();
+        port.state.objects.tir_changed(tirn);
         port.state.port.vport.disable_mc_local_lb = forbids;
         port.poll();
         let before = port.state.port.counters.rx_multicast.packets;

@@ -4,11 +4,13 @@
 mod bursts;
 mod compressed;
 mod events;
+mod flushing;
 mod plain;
 mod random;
 mod receiving;
 mod refused;
 mod sending;
+mod steering;
 
 use super::harness::Port;
 use crate::wire::{Fcs, Link, Wire, link};

@@ -606,7 +606,7 @@ fn remembered_verdicts_are_those_of_the_key_and_of_the_rules_in_force() {
     let number = port.state.objects.flow_tables.get(table).expect("the table").groups[0];
     let group = port.state.objects.flow_groups.get_mut(number).expect("the group");
     group.entries.get_mut(&33).expect("the rule").flow_tag = 0x999;
-    port.state.objects.steering_changed();
+    port.state.objects.group_changed(number);
     assert_eq!(tags(&mut port, &[33, 59]), [0x999, 0x100 + 59]);
     // The same packet from another root table.
     port.state.objects.rx_root = None;

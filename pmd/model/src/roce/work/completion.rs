@@ -13,6 +13,9 @@ use crate::objects::{Qp, SendJob};
 use crate::queue::cq::{self, Urgency};
 use crate::roce::transport::requester::{Kind, Request};
 
+/// Requests that a failed queue pair flushes from its ring in one turn.
+const FLUSHED_PER_TURN: usize = 256;
+
 pub(super) fn complete(qp: &mut Qp, env: &mut Env<'_>, request: &Request<SendJob>) {
     let job = &request.job;
     if opcode(job) == Opcode::SEND_INVAL {
@@ -52,9 +55,11 @@ pub(super) fn report(qp: &mut Qp, env: &mut Env<'_>, job: &SendJob, syndrome: Cq
     complete_error(qp, env, cqn, CqeOpcode::REQUESTER_ERROR, wqe, index, syndrome);
 }
 
-/// Completes everything that is posted and not over with "flushed".
+/// Completes what is posted and not over with "flushed": a turn's worth. What is left has its turn
+/// later.
 pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
     let mut busy = false;
+    // No more than a window of requests.
     while let Some((request, fault)) = qp.requester.pop() {
         // What was over before the error completes as it is.
         match fault {
@@ -67,7 +72,10 @@ pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) -> bool {
         report(qp, env, &request.job, CqeSyndrome::WR_FLUSH_ERR);
         busy = true;
     }
-    while qp.sq_posted != qp.sq_fetched {
+    for _ in 0..FLUSHED_PER_TURN {
+        if qp.sq_posted == qp.sq_fetched {
+            break;
+        }
         busy = true;
         let counter = qp.sq_fetched;
         let Some((wqe, blocks)) = read_wqe(qp, env) else {

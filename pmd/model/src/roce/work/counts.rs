@@ -7,7 +7,8 @@ pub struct RoceDrops {
     pub malformed: u64,
     /// The ICRC is wrong.
     pub icrc: u64,
-    /// No queue pair has this number, or it does not receive.
+    /// No queue pair has this number, or it does not receive; or it is a member of a group whose
+    /// other members were as much work as a step does.
     pub no_queue: u64,
     /// Another transport service than the queue pair's.
     pub transport: u64,

@@ -35,7 +35,7 @@ use self::output::{Loopback, MAX_LOOPBACK, Output};
 use crate::bits::low16;
 use crate::device::state::Ctx;
 use crate::frame::packet::{Cast, Packet};
-use crate::objects::{Qp, QpReceive, QpState, QpType};
+use crate::objects::{Qp, QpReceive, QpState};
 use crate::queue::completion::complete_behind;
 use crate::queue::cq::Completions;
 use crate::queue::eq::QueueKind;
@@ -189,9 +189,9 @@ impl Roce {
         let objects = &ctx.state.objects;
         let qpn = match frame.header.dest_qpn {
             GSI_QPN => {
-                let is_gsi = |qp: &Qp| qp.qp_type == QpType::Gsi && qp.state.receives();
-                let found = objects.qps.iter().find(|(_, qp)| is_gsi(qp));
-                found.map_or(GSI_QPN, |(qpn, _)| qpn)
+                let receives =
+                    |qpn: &&u32| objects.qps.get(**qpn).is_some_and(|qp| qp.state.receives());
+                objects.gsi.iter().find(receives).copied().unwrap_or(GSI_QPN)
             }
             MULTICAST_QPN => {
                 let group = receive::destination_gid(frame);
@@ -201,7 +201,12 @@ impl Roce {
                     .filter(|(gid, _)| *gid == group)
                     .map(|(_, qpn)| *qpn)
                     .collect();
-                for qpn in members {
+                for (copies, qpn) in members.into_iter().enumerate() {
+                    // Each copy may be as much work as a whole turn: those behind it are lost.
+                    if copies > 0 && ctx.state.objects.mkeys.is_turn_over() {
+                        self.drops.no_queue += 1;
+                        continue;
+                    }
                     self.deliver_to(ctx, completions, qpn, frame);
                 }
                 return;
