@@ -62,7 +62,8 @@ pub(super) enum Other {
 #[derive(Debug)]
 pub(super) struct Slot<B> {
     pub(super) wr_id: u64,
-    /// Its scatter or gather list. `None` when nothing is in flight here.
+    /// Its scatter or gather list. When nothing is in flight here, `None`, or one that need not be
+    /// dropped.
     pub(super) buffers: Option<B>,
     /// `Nothing` when nothing is in flight here.
     pub(super) other: Other,
@@ -70,6 +71,9 @@ pub(super) struct Slot<B> {
     pub(super) flags: SendFlags,
     /// Its blocks, and [`Slot::LONG`] unless it is one that holds nothing else.
     shape: u8,
+    /// Of a request that asked for a report: how many there are in front of it at least that did
+    /// not, and need no closer look. Kept where lists need not be dropped.
+    silent: u32,
 }
 
 impl<B> Slot<B> {
@@ -78,13 +82,19 @@ impl<B> Slot<B> {
 
     fn empty() -> Self {
         let (opcode, flags) = (WcOpcode::Send, SendFlags::empty());
-        Self { wr_id: 0, buffers: None, other: Other::Nothing, opcode, flags, shape: 1 }
+        Self { wr_id: 0, buffers: None, other: Other::Nothing, opcode, flags, shape: 1, silent: 0 }
     }
 
     /// Whether it is of one block, and holds nothing but a list.
     #[inline(always)]
     pub(super) fn is_simple(&self) -> bool {
         self.shape == 1
+    }
+
+    /// Whether that many requests in front of it need no look when they end.
+    #[inline(always)]
+    pub(super) fn is_behind(&self, requests: u64) -> bool {
+        requests <= u64::from(self.silent)
     }
 
     /// Blocks of the request.
@@ -144,6 +154,8 @@ pub(super) struct Sq<B> {
     /// Position when the doorbell was last rung, and behind the last signaled request.
     rung: u64,
     signaled: u64,
+    /// Position behind the last request that asked for a report or needs a closer look.
+    silent_from: u64,
     pub(super) slots: Slots<Slot<B>>,
     /// Requests that may be in flight. The ring has room for as many of the longest, the completion
     /// queue for as many entries.
@@ -169,6 +181,9 @@ pub(super) struct Sq<B> {
 }
 
 impl<B: Buffers> Sq<B> {
+    /// Lists do something when they are dropped, so each is looked for.
+    pub(super) const DROPS_LISTS: bool = std::mem::needs_drop::<B>();
+
     pub(super) fn new(ring: SendRing, reach: Reach, most: Most, frames: Frames) -> Self {
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
@@ -177,6 +192,7 @@ impl<B: Buffers> Sq<B> {
             allowed: 0,
             rung: 0,
             signaled: 0,
+            silent_from: 0,
             max_wr: most.wr,
             extra_blocks: 0,
             clear_until: 0,
@@ -469,6 +485,10 @@ impl<B: Buffers> Sq<B> {
         let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
+        if !Self::DROPS_LISTS && (blocks > 1 || entry.flags.contains(SendFlags::SIGNALED)) {
+            slot.silent = (at - self.silent_from) as u32;
+            self.silent_from = self.ring.pi;
+        }
         slot
     }
 
@@ -527,7 +547,7 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn reset(&mut self) {
         self.heal();
         self.ring.restart();
-        (self.rung, self.signaled) = (self.ring.pi, self.ring.pi);
+        (self.rung, self.signaled, self.silent_from) = (self.ring.pi, self.ring.pi, self.ring.pi);
         (self.next_fence, self.clear_until) = (0, 0);
     }
 
