@@ -151,6 +151,39 @@ fn events_wait_for_as_many_completions_as_they_are_told() {
 }
 
 #[test]
+fn a_queue_pair_that_asks_for_nothing_itself_completes_only_what_was_asked_for() {
+    let mut two = Two::new();
+    let config = QpConfig { max_send_wr: 8, ..small() };
+    let (mut itself, _peer) = two.rc::<()>(&config);
+    let (mut silent, _other) = two.rc::<()>(&QpConfig { signals_itself: false, ..config });
+    let (_mr, to) = target(&two);
+    let write = SendOp::Write(to);
+    let post = |qp: &mut Qp<()>, count| {
+        (0..count).try_for_each(|id| qp.post_send_inline(&SendWr::unsignaled(id, write), &[1; 8]))
+    };
+    post(&mut itself, 8).unwrap();
+    two.world.settle();
+    let half = two.a.cq.poll().unwrap();
+    itself.complete(half, |_| ()).unwrap();
+    assert!(itself.free_wr() > 0 && two.a.cq.poll().is_none());
+    // Full, and nothing came for it.
+    post(&mut silent, 8).unwrap();
+    two.world.settle();
+    for _ in 0..2 {
+        assert!(matches!(post(&mut silent, 1), Err(PostError::Full)));
+        two.world.settle();
+        assert!(two.a.cq.poll().is_none());
+    }
+    // What waits when it fails is flushed, and nothing else comes.
+    silent.to_error().unwrap();
+    two.world.settle();
+    assert!(two.a.cq.poll().is_none());
+    silent.abandon().unwrap();
+    assert_eq!(silent.free_wr(), 8);
+    two.world.assert_clean();
+}
+
+#[test]
 fn a_channel_keeps_an_event_of_each_of_its_queues() {
     const QUEUES: usize = 300;
     let two = Two::new();

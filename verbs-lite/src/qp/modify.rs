@@ -207,7 +207,7 @@ impl<B: Buffers> Qp<B> {
         }
         self.enter(QpState::Error);
         // What succeeded unreported would not come back else.
-        self.sq.mark_end();
+        self.sq.mark_end_itself();
         Ok(())
     }
 

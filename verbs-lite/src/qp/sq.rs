@@ -142,6 +142,7 @@ pub(super) struct Most {
     pub(super) wr: u32,
     pub(super) sge: u32,
     pub(super) inline_bytes: u32,
+    pub(super) signals_itself: bool,
 }
 
 /// The send queue.
@@ -160,6 +161,8 @@ pub(super) struct Sq<B> {
     /// Requests that may be in flight. The ring has room for as many of the longest, the completion
     /// queue for as many entries.
     max_wr: u32,
+    /// Requests in a row without a completion: half of them, or all if nobody else asks for one.
+    max_silent: u32,
     /// Blocks in flight beside the first of each request.
     pub(super) extra_blocks: u32,
     /// Requests of one block up to this position are clear: they fit, and need not be signaled.
@@ -194,6 +197,7 @@ impl<B: Buffers> Sq<B> {
             signaled: 0,
             silent_from: 0,
             max_wr: most.wr,
+            max_silent: if most.signals_itself { most.wr / 2 } else { most.wr },
             extra_blocks: 0,
             clear_until: 0,
             max_sge: most.sge,
@@ -225,12 +229,13 @@ impl<B: Buffers> Sq<B> {
     }
 
     /// Looks how many requests are clear, and whether one more fits. A run without completions
-    /// would fill the queue for ever: of those behind the half of it, one is signaled.
+    /// would fill the queue for ever: of those behind the half of it, one is signaled, if the queue
+    /// does so.
     #[cold]
     #[inline(never)]
     fn look_ahead(&mut self) -> bool {
         let requests = self.requests();
-        let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_wr / 2 };
+        let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_silent };
         self.clear_until = self.ring.pi + u64::from(most.saturating_sub(requests));
         requests < self.max_wr
     }
@@ -239,6 +244,12 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         self.ring.pi < self.clear_until
+    }
+
+    /// Whether a request fits and is clear, or is signaled anyway. In a small queue none is clear.
+    #[inline(always)]
+    fn is_open(&self, flags: SendFlags) -> bool {
+        self.is_clear() || flags.contains(SendFlags::SIGNALED) && self.requests() < self.max_wr
     }
 
     /// Whether an operation may be posted, by its number.
@@ -273,7 +284,7 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
-        if !self.is_plain(wr) || !self.is_clear() {
+        if !self.is_plain(wr) || !self.is_open(wr.flags) {
             return Err(held);
         }
         self.push_fitting(wr, held)
@@ -303,7 +314,7 @@ impl<B: Buffers> Sq<B> {
     /// [`Sq::push_any`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        self.is_plain(wr) && self.is_clear() && self.push_inline_fitting(wr, data)
+        self.is_plain(wr) && self.is_open(wr.flags) && self.push_inline_fitting(wr, data)
     }
 
     /// Does what [`Sq::push_inline_straight`] does with a request that is plain and fits.
@@ -454,13 +465,14 @@ impl<B: Buffers> Sq<B> {
     /// The caller made sure that it fits.
     #[inline(always)]
     pub(super) fn mark(&mut self, flags: SendFlags, blocks: u32) -> u32 {
-        let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
+        let is_signaled = flags.contains(SendFlags::SIGNALED);
+        let is_silent = !is_signaled && (self.is_clear() || self.look_ahead() && self.is_clear());
         if blocks > 1 {
             self.extra_blocks += blocks - 1;
             self.clear_until += u64::from(blocks - 1);
         }
         let solicited = u32::from(flags.bits() & SE);
-        if !flags.contains(SendFlags::SIGNALED) && is_clear {
+        if is_silent {
             return solicited;
         }
         self.signaled = self.ring.pi + u64::from(blocks);
@@ -503,11 +515,18 @@ impl<B: Buffers> Sq<B> {
 
     /// Posts an empty request that is reported, if the last one is not. On a queue in error it is
     /// flushed, and so ends what succeeded before it without a completion. Nothing on a full queue.
-    pub(super) fn mark_end(&mut self) {
+    fn mark_end(&mut self) {
         if self.ring.outstanding() > 0 && self.signaled != self.ring.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
             self.close(Control::new(Opcode::NOP), 1, entry).hold_other(Other::Marker);
+        }
+    }
+
+    /// Does what [`Sq::mark_end`] does, if the queue signals by itself.
+    pub(super) fn mark_end_itself(&mut self) {
+        if self.max_silent < self.max_wr {
+            self.mark_end();
         }
     }
 
@@ -528,7 +547,7 @@ impl<B: Buffers> Sq<B> {
     #[cold]
     pub(super) fn full(&mut self) -> PostError {
         if self.signaled <= self.ring.ci {
-            self.mark_end();
+            self.mark_end_itself();
             self.ring();
         }
         PostError::Full

@@ -201,11 +201,14 @@ fn status_of(failure: &Failure) -> i32 {
 /// Gather entries of a request that programs may use.
 pub(super) const MAX_SGE: u32 = 16;
 
-/// Flags in verbs-lite's words.
+/// Flags in verbs-lite's words: two of them stand side by side there, too.
+#[inline(always)]
 pub(super) fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
-    let mut out = SendFlags::empty();
-    out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
-    out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
-    out.set(SendFlags::FENCE, flags & send::FENCE != 0);
-    out
+    const BOTH: SendFlags = SendFlags::SIGNALED.union(SendFlags::SOLICITED);
+    const _: () = assert!(send::SIGNALED >> 1 == SendFlags::SIGNALED.bits() as u32);
+    const _: () = assert!(send::SOLICITED >> 1 == SendFlags::SOLICITED.bits() as u32);
+    let asked = if signals_all { SendFlags::SIGNALED } else { SendFlags::empty() };
+    let both = SendFlags::from_bits_truncate((flags >> 1) as u8) & BOTH;
+    let fence = if flags & send::FENCE != 0 { SendFlags::FENCE } else { SendFlags::empty() };
+    asked | both | fence
 }
