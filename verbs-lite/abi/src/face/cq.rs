@@ -245,7 +245,7 @@ pub(super) fn create(
     let rdma = &shared.node.context;
     let channel = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
     let cq = match channel {
-        Some(channel) => rdma.create_cq_unreserved(entries, Some(&lock(&channel.inner).channel))?,
+        Some(channel) => lock(&channel.inner).create_cq(rdma, entries)?,
         None => rdma.create_cq_unreserved(entries, None)?,
     };
     let number = cq.number();
