@@ -65,21 +65,35 @@ impl<B: Buffers> Qp<B> {
         self.complete_rest(completion, &mut each)
     }
 
-    /// Ends the sends that an entry of the completion queue ends, if they went well and held nothing
-    /// but lists, whatever receives the queue pair takes; gives `each` those that asked for their
-    /// completion. The lists are dropped. `None` when they have all ended; else the completion is
+    /// Ends the one send that an entry of the completion queue names, if that went well, asked for
+    /// its completion and held nothing but a list, which is dropped; and if what was posted in
+    /// front of it has ended, or needs no look: it went well, too, and nobody asked.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
+    #[inline(always)]
+    pub fn complete_one<'a>(&mut self, entry: CqEntry<'a>) -> Result<Sent, CqEntry<'a>> {
+        let sent = entry.sends_of(self.qpn_be);
+        sent.and_then(|(counter, byte_cnt)| self.sq.end_one(counter, byte_cnt)).ok_or(entry)
+    }
+
+    /// Ends the sends that an entry of the completion queue ends, if they went well and held
+    /// nothing but lists, whatever receives the queue pair takes; gives `each` those that asked for
+    /// their completion. The lists are dropped. `None` when they have all ended; else the completion is
     /// to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives are shared by
     /// [`Qp::complete_signaled_shared`], which ends the rest.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
-    #[inline(always)]
     pub fn complete_sent(
         &mut self,
         entry: CqEntry<'_>,
-        each: impl FnMut(Sent),
+        mut each: impl FnMut(Sent),
     ) -> Option<Completion> {
         if let Some((counter, byte_cnt)) = entry.sends_of(self.qpn_be)
-            && self.sq.end_signaled(counter, byte_cnt, each)
+            && self.sq.end_signaled(counter, byte_cnt, &mut each)
         {
             return None;
         }

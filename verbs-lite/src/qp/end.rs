@@ -113,35 +113,34 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
-    /// Ends the oldest of the requests that a completion without error ends, as far as they need no
-    /// closer look; gives `each` those that asked for a report, and drops the lists of them all.
-    /// Whether these were all.
+    /// Ends the request that a completion without error names, if that asked for a report and needs
+    /// no closer look, and what is in front of it needs none.
     #[inline(always)]
-    pub(super) fn end_signaled(
-        &mut self,
-        wqe_counter: u16,
-        byte_cnt: u32,
-        mut each: impl FnMut(Sent),
-    ) -> bool {
-        let Some(last) = self.position_of(wqe_counter) else { return false };
-        let ci = self.ring.ci;
+    pub(super) fn end_one(&mut self, wqe_counter: u16, byte_cnt: u32) -> Option<Sent> {
+        let (last, ci) = (self.position_of(wqe_counter)?, self.ring.ci);
         let slot = self.slots.at(last);
-        // What is in front of it needs no look where there is nothing to drop.
+        // Lists that do something when they are dropped are looked for.
         let is_alone = if Self::DROPS_LISTS { last == ci } else { slot.is_behind(last - ci) };
         if !is_alone || !slot.is_simple() || !slot.is_signaled() {
-            return self.end_each(last, byte_cnt, &mut each);
+            return None;
         }
         slot.buffers = None;
         let sent = slot.sent(byte_cnt);
         debug_assert!((ci..last).all(|at| self.slots.at(at).is_silent()), "each was looked at");
         self.ring.ci = last + 1;
-        each(sent);
-        true
+        Some(sent)
     }
 
-    /// Does what [`Sq::end_signaled`] does, one request after the other.
-    #[inline(never)]
-    fn end_each(&mut self, last: u64, byte_cnt: u32, each: &mut impl FnMut(Sent)) -> bool {
+    /// Ends the oldest of the requests that a completion without error ends, as far as they need no
+    /// closer look; gives `each` those that asked for a report, and drops the lists of them all.
+    /// Whether these were all.
+    pub(super) fn end_signaled(
+        &mut self,
+        wqe_counter: u16,
+        byte_cnt: u32,
+        each: &mut impl FnMut(Sent),
+    ) -> bool {
+        let Some(last) = self.position_of(wqe_counter) else { return false };
         while self.ring.ci <= last {
             let ci = self.ring.ci;
             let slot = self.slots.at(ci);

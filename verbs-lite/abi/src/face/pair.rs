@@ -87,6 +87,16 @@ impl Pair {
     /// failed.
     #[inline(always)]
     pub(super) fn end(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
+        let ticks = out.ticks(&entry);
+        match self.qp.complete_one(entry) {
+            Ok(sent) => out.put(report_sent(&sent, self.qp.qpn().0), ticks),
+            Err(entry) => self.end_any(entry, out),
+        }
+    }
+
+    /// Does what [`Pair::end`] does with anything but one send that went well.
+    #[inline(never)]
+    fn end_any(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
         let (ticks, number) = (out.ticks(&entry), self.qp.qpn().0);
         let rest = self.qp.complete_sent(entry, |sent| out.put(report_sent(&sent, number), ticks));
         if let Some(completion) = rest {
@@ -95,7 +105,6 @@ impl Pair {
     }
 
     /// Does what [`Pair::end`] does with anything but sends that went well.
-    #[inline(never)]
     pub(super) fn end_rest(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
         let number = self.qp.qpn().0;
         let each = |ended: Wc<List>| out(report(&ended, number));
