@@ -82,9 +82,9 @@ impl<B: Buffers> Qp<B> {
 
     /// Ends the sends that an entry of the completion queue ends, if they went well and held
     /// nothing but lists, whatever receives the queue pair takes; gives `each` those that asked for
-    /// their completion. The lists are dropped. `None` when they have all ended; else the completion is
-    /// to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives are shared by
-    /// [`Qp::complete_signaled_shared`], which ends the rest.
+    /// their completion. The lists are dropped. `None` when they have all ended; else the
+    /// completion is to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives
+    /// are shared by [`Qp::complete_signaled_shared`], which ends the rest.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
     pub fn complete_sent(
