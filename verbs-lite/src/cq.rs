@@ -155,7 +155,7 @@ impl Cq {
 
     /// Gives the queue at least `entries` entries, rounded up to a power of two; what is posted
     /// goes on. `each` is given the completions that stand in it, oldest first, with their
-    /// [time](Cq::poll_stamped): the queue is empty when this returns. A command: not for the data
+    /// [time](CqEntry::ticks): the queue is empty when this returns. A command: not for the data
     /// path.
     ///
     /// # Errors
@@ -233,17 +233,14 @@ impl Cq {
     /// Longest period of [`Cq::moderate`] in microseconds. Source: reference 5.4, 12 bits.
     pub const MAX_PERIOD_US: u16 = 0xfff;
 
-    /// The next completion like [`Cq::poll`], and when it was made by the device's clock, in ticks:
-    /// [`Clock`](ferrocx_core::Clock) makes nanoseconds of them.
-    #[inline]
-    pub fn poll_stamped(&mut self) -> Option<(Completion, u64)> {
-        let Some((slot, last)) = self.ring.take() else {
-            self.idle();
-            return None;
-        };
-        let stamped = (Completion::read(&slot, last), Completion::time_of(&slot));
-        self.ring.tell();
-        Some(stamped)
+    /// The completions that there are, one after the other, for whoever ends most of them without
+    /// a closer look: see [`Qp::complete_sent`](crate::Qp::complete_sent). The device is told once
+    /// that their entries are free, when the value is dropped.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    #[inline(always)]
+    pub fn taking(&mut self) -> Taking<'_> {
+        Taking { start: self.ring.consumer_index(), cq: self }
     }
 
     /// Promises room to a queue pair.
@@ -328,6 +325,77 @@ impl Cq {
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn ack_event(&mut self) {
         self.armer.event();
+    }
+}
+
+/// What [`Cq::taking`] gives: the completions of a queue, one after the other.
+#[derive(Debug)]
+pub struct Taking<'a> {
+    cq: &'a mut Cq,
+    /// Where it began.
+    start: u32,
+}
+
+impl Taking<'_> {
+    /// The next completion, if there is one.
+    #[inline(always)]
+    #[expect(clippy::should_implement_trait, reason = "what it gives borrows from it")]
+    pub fn next(&mut self) -> Option<CqEntry<'_>> {
+        let (slot, last) = self.cq.ring.take()?;
+        Some(CqEntry { slot, last })
+    }
+}
+
+impl Drop for Taking<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.cq.ring.consumer_index() == self.start {
+            self.cq.idle();
+        } else {
+            self.cq.ring.tell();
+        }
+    }
+}
+
+/// A completion that still stands in its queue, of which no more is read than somebody asks for.
+#[derive(Debug)]
+#[must_use = "the queue pair does not know of it yet"]
+pub struct CqEntry<'a> {
+    slot: Slot<'a, 64>,
+    last: u32,
+}
+
+impl CqEntry<'_> {
+    /// The completion.
+    #[inline(always)]
+    pub fn read(self) -> Completion {
+        Completion::read(&self.slot, self.last)
+    }
+
+    /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of its queue pair.
+    #[inline(always)]
+    #[must_use]
+    pub fn user_index(&self) -> u32 {
+        Cqe64::SRQN_UIDX.get(self.slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
+    }
+
+    /// When it was made, in ticks of the device's clock: [`Clock`](ferrocx_core::Clock) makes
+    /// nanoseconds of them.
+    #[inline(always)]
+    #[must_use]
+    pub fn ticks(&self) -> u64 {
+        Completion::time_of(&self.slot)
+    }
+
+    /// Counter of the request and bytes that arrived, of one that ended sends of a queue pair
+    /// without error; the number is given as it stands in completions.
+    #[inline(always)]
+    pub(crate) fn sends_of(&self, qpn_be: u32) -> Option<(u16, u32)> {
+        let head = Head { last: self.last, error_be: 0 };
+        let qpn = self.slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>();
+        let is_theirs = head.is_requester() && qpn & QPN_MASK_BE == qpn_be;
+        let bytes = || self.slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        is_theirs.then(|| (head.wqe_counter(), bytes()))
     }
 }
 

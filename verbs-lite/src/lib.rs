@@ -119,7 +119,7 @@ mod xrcd;
 pub use background::Background;
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
-pub use cq::{Completion, Cq, Notify};
+pub use cq::{Completion, Cq, CqEntry, Notify, Taking};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     BoundKey, FastReg, FastRegMr, FreeKey, KeySlot, KeyState, ListLayout, MrState, PageList,
@@ -135,7 +135,7 @@ pub use qp::{
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};
-pub use wc::{Returned, Wc};
+pub use wc::{Returned, Sent, Wc};
 pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;

@@ -36,6 +36,18 @@ impl<B> Wc<B> {
     }
 }
 
+/// A send request that went well and asked for a completion of its own, and held nothing but a
+/// list: [`Qp::complete_sent`](crate::Qp::complete_sent).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    /// Name that the caller gave the request.
+    pub wr_id: u64,
+    /// Kind of the request.
+    pub opcode: WcOpcode,
+    /// Bytes that arrived: of READs and atomics.
+    pub byte_len: u32,
+}
+
 /// Buffers, key or list that a work request held and gives back.
 #[derive(Debug)]
 #[non_exhaustive]

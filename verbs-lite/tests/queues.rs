@@ -102,9 +102,12 @@ fn completions_say_when_they_were_made() {
     for number in 0..4 {
         post(&mut qa, to, number);
         two.world.settle();
-        let (completion, ticks) = two.a.cq.poll_stamped().unwrap();
-        qa.complete(completion, |wc| assert_eq!(wc.wr_id, number)).unwrap();
-        times.push(ticks);
+        let mut taking = two.a.cq.taking();
+        let entry = taking.next().unwrap();
+        times.push(entry.ticks());
+        qa.complete(entry.read(), |wc| assert_eq!(wc.wr_id, number)).unwrap();
+        assert!(taking.next().is_none());
+        drop(taking);
         two.world.wait_us(100);
     }
     let now = two.a.context.device().clock_ticks();
@@ -115,7 +118,6 @@ fn completions_say_when_they_were_made() {
         let us = (pair[1] - pair[0]) * 1000 / khz;
         assert!((100..400).contains(&us), "{us} us");
     }
-    assert!(two.a.cq.poll_stamped().is_none());
 }
 
 #[test]
@@ -145,6 +147,39 @@ fn events_wait_for_as_many_completions_as_they_are_told() {
         }
     }
     assert!(!channel.wait(&mut [&mut two.a.cq], Some(Duration::from_millis(1))).unwrap());
+    two.world.assert_clean();
+}
+
+#[test]
+fn a_queue_pair_that_asks_for_nothing_itself_completes_only_what_was_asked_for() {
+    let mut two = Two::new();
+    let config = QpConfig { max_send_wr: 8, ..small() };
+    let (mut itself, _peer) = two.rc::<()>(&config);
+    let (mut silent, _other) = two.rc::<()>(&QpConfig { signals_itself: false, ..config });
+    let (_mr, to) = target(&two);
+    let write = SendOp::Write(to);
+    let post = |qp: &mut Qp<()>, count| {
+        (0..count).try_for_each(|id| qp.post_send_inline(&SendWr::unsignaled(id, write), &[1; 8]))
+    };
+    post(&mut itself, 8).unwrap();
+    two.world.settle();
+    let half = two.a.cq.poll().unwrap();
+    itself.complete(half, |_| ()).unwrap();
+    assert!(itself.free_wr() > 0 && two.a.cq.poll().is_none());
+    // Full, and nothing came for it.
+    post(&mut silent, 8).unwrap();
+    two.world.settle();
+    for _ in 0..2 {
+        assert!(matches!(post(&mut silent, 1), Err(PostError::Full)));
+        two.world.settle();
+        assert!(two.a.cq.poll().is_none());
+    }
+    // What waits when it fails is flushed, and nothing else comes.
+    silent.to_error().unwrap();
+    two.world.settle();
+    assert!(two.a.cq.poll().is_none());
+    silent.abandon().unwrap();
+    assert_eq!(silent.free_wr(), 8);
     two.world.assert_clean();
 }
 

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Two, small, syndromes};
+use common::{Two, rtr, rts, small, syndromes};
 use ferrocx_verbs_lite::*;
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
@@ -259,5 +259,33 @@ fn a_queue_pair_that_grants_the_peer_nothing() {
         let remote = key.remote();
         scene.assert_refused("no rights at the queue pair", name, remote, INVALID_REQUEST);
         drop(key);
+    }
+}
+
+#[test]
+fn who_serves_no_reads_serves_none() {
+    let mut two = Two::new();
+    let rights = Access::LOCAL_WRITE | Access::REMOTE;
+    let mr = two.b.pd.reg_mr(&two.b.memory, 0..4096, rights).unwrap();
+    let from = RemoteAddr { addr: mr.addr(), rkey: mr.rkey().unwrap() };
+    for (max_dest_rd_atomic, serves) in [(1, true), (0, false)] {
+        let [mut qa, mut qb]: [Qp; 2] = [two.a.qp(&small()), two.b.qp(&small())];
+        let numbers = [qb.qpn(), qa.qpn()];
+        let ends = [(&mut qa, &two.a, &two.b), (&mut qb, &two.b, &two.a)];
+        for ((qp, own, peer), number) in ends.into_iter().zip(numbers) {
+            qp.init(&InitAttr { access: Access::REMOTE, qkey: 0 }).unwrap();
+            let attr = RtrAttr { max_dest_rd_atomic, ..rtr(own, peer, number, 0) };
+            qp.connect(&attr).unwrap();
+            qp.activate(&rts(0)).unwrap();
+        }
+        let buf = two.a.mr().buf(0..8).unwrap();
+        qa.post_send(&SendWr::signaled(1, SendOp::Read(from)), Some(buf)).unwrap();
+        let (done, _) = two.run(&mut qa, &mut qb);
+        assert_eq!(done[0].result.is_ok(), serves, "{done:?}");
+        // Others are as they were granted.
+        if serves {
+            qa.post_send_inline(&SendWr::signaled(2, SendOp::Write(from)), &[1; 8]).unwrap();
+            assert!(two.run(&mut qa, &mut qb).0[0].result.is_ok());
+        }
     }
 }

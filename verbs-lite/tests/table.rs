@@ -104,22 +104,35 @@ fn a_table_of_signaled_requests_keeps_the_others_to_itself_and_no_failure() {
     let mut ended = |table: &mut QpTable<_, ()>, by: By| {
         two.world.settle();
         let mut ended = Vec::new();
-        let mut add = |index, wc: Wc<()>| ended.push((index, wc.wr_id, wc.result.is_ok()));
+        let add = |index, wc: Wc<()>| (index, wc.wr_id, wc.result.is_ok());
         match by {
             By::Poll => {
                 while let Some(Ended { qp, wc, .. }) = table.poll(&mut two.a.cq).unwrap() {
-                    add(qp.user_index(), wc);
+                    ended.push(add(qp.user_index(), wc));
                 }
             }
             By::Each => {
-                let each = |qp: &mut Qp<()>, _: &mut Vec<_>, wc| add(qp.user_index(), wc);
+                let each =
+                    |qp: &mut Qp<()>, _: &mut Vec<_>, wc| ended.push(add(qp.user_index(), wc));
                 table.poll_each(&mut two.a.cq, 64, each).unwrap();
             }
             By::Pair => {
-                while let Some(completion) = two.a.cq.poll() {
-                    let index = completion.user_index();
+                let mut taking = two.a.cq.taking();
+                while let Some(entry) = taking.next() {
+                    let index = entry.user_index();
                     let (qp, _) = table.get_mut(index).unwrap();
-                    qp.complete_signaled(completion, |wc| add(index, wc)).unwrap();
+                    let mut sent = Vec::new();
+                    let entry = match qp.complete_one(entry) {
+                        Ok(one) => {
+                            ended.push((index, one.wr_id, true));
+                            continue;
+                        }
+                        Err(entry) => entry,
+                    };
+                    if let Some(rest) = qp.complete_sent(entry, |one| sent.push(one.wr_id)) {
+                        qp.complete_signaled(rest, |wc| ended.push(add(index, wc))).unwrap();
+                    }
+                    ended.extend(sent.into_iter().map(|id| (index, id, true)));
                 }
             }
         }
@@ -130,6 +143,21 @@ fn a_table_of_signaled_requests_keeps_the_others_to_itself_and_no_failure() {
         post(&mut table, 1, 0..5, SendFlags::empty());
         assert_eq!(ended(&mut table, by), [(0, 4, true)]);
         assert_eq!(table.get_mut(0).unwrap().0.free_wr(), 16, "what they took is free again");
+        // Of one block all of them, so that none needs a look but the last.
+        for id in 0..7 {
+            let flags = if id % 3 == 2 { SendFlags::SIGNALED } else { SendFlags::empty() };
+            let (qp, _) = table.get_mut(0).unwrap();
+            let wr = SendWr::unsignaled(id, SendOp::Write(remote)).with(flags);
+            qp.post_send_inline(&wr, &[1; 8]).unwrap();
+        }
+        // The last of two blocks, and all of one again behind it.
+        for (id, len, flags) in [(7, 60, SendFlags::empty()), (8, 8, SendFlags::SIGNALED)] {
+            let (qp, _) = table.get_mut(0).unwrap();
+            let wr = SendWr::unsignaled(id, SendOp::Write(remote)).with(flags);
+            qp.post_send_inline(&wr, &[1; 60][..len]).unwrap();
+        }
+        assert_eq!(ended(&mut table, by), [2, 5, 8].map(|id| (0, id, true)));
+        assert_eq!(table.get_mut(0).unwrap().0.free_wr(), 16);
     }
     // The peer is gone: what fails and what is flushed is given out, whatever it asked for.
     drop(peers);

@@ -42,7 +42,7 @@ impl EventReader {
         control.events.read(&mut self.place)
     }
 
-    /// Events that this reader missed: more came between two polls than the 256 that are kept.
+    /// Events that this reader missed: more came between two polls than the 4096 that are kept.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.device.inner().control().events.lost(&self.place)

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use crate::eq::Event;
 
-/// Events that are kept; more push out the oldest.
-const MAX_EVENTS: usize = 256;
+/// Events that are kept; more push out the oldest. One failure of the device may be that of a few
+/// thousand queue pairs, which it reports before anybody reads.
+const MAX_EVENTS: usize = 4096;
 
 /// The latest events, numbered from the first that the device ever reported.
 #[derive(Debug, Default)]

@@ -174,8 +174,9 @@ fn a_flood_of_events_ends_each_call_and_takes_no_memory() {
         liar.flood(None);
     }
     liar.flood(Some(Eqe::zeroed().with_event_type(EventType::PORT_CHANGE.0.into())));
-    assert!(device.poll_event().is_some());
-    assert!(device.lost_events() > 0);
+    // Those that are kept are pushed out in the end.
+    let is_lost = |_| device.poll_event().is_some() && device.lost_events() > 0;
+    assert!((0..100).any(is_lost));
     device.link().unwrap();
 }
 

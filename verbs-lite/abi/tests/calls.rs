@@ -181,6 +181,44 @@ fn a_failed_queue_pair_is_drained_by_one_request_more() {
 }
 
 #[test]
+fn the_limit_of_a_shared_queue_holds_once() {
+    let world = World::open(api(), false);
+    world.reach_limit();
+    world.close();
+}
+
+#[test]
+fn a_device_is_opened_again_while_it_is_closed() {
+    const NAME: &str = "a_device_is_opened_again_while_it_is_closed";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        return assert!(alone(NAME, "1").success());
+    }
+    // With an address of its own, which the next device finds taken if it does not wait.
+    c!(env::set_var("FERROCX_IP", format!("127.88.15.{}", 1 + std::process::id() % 250)));
+    let api = api();
+    for _ in 0..40 {
+        let old = calls::open(api).0.expose_provenance();
+        let close = move || {
+            let old = std::ptr::with_exposed_provenance_mut(old);
+            assert_eq!(c!((api.ibv_close_device)(old)), 0);
+        };
+        let closing = thread::spawn(close);
+        let new = calls::open(api).0;
+        closing.join().unwrap();
+        assert_eq!(c!((api.ibv_close_device)(new)), 0);
+    }
+}
+
+#[test]
+fn channels_beyond_the_vectors_of_the_device_wake_their_waiters() {
+    let world = World::open(api(), false);
+    world.wake_each(150);
+    // What they had is there again.
+    world.wake_each(100);
+    world.close();
+}
+
+#[test]
 fn a_shared_queue_keeps_its_receives_whoever_ends_in_mid_message() {
     let world = World::open(api(), false);
     world.end_in_mid_message(false);

@@ -34,6 +34,13 @@ pub struct QpConfig {
     pub fast_reg: bool,
     /// Number that completions carry, 24 bits: an index into the caller's own table.
     pub user_index: u32,
+    /// Whether a send queue sees to it that it never stays full: of requests without
+    /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED) one behind the half of it asks for a
+    /// completion all the same, and so does the end of what [`Qp::to_error`](crate::Qp::to_error)
+    /// finds. Such completions take entries of their queue, wake who waits for it, and report
+    /// nothing to those who take [signaled requests](crate::Qp::complete_signaled) only. Without
+    /// it, a queue full of requests without the flag stays full.
+    pub signals_itself: bool,
 }
 
 impl QpConfig {
@@ -52,6 +59,7 @@ impl Default for QpConfig {
             max_inline_bytes: 64,
             fast_reg: false,
             user_index: 0,
+            signals_itself: true,
         }
     }
 }

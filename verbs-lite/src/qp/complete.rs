@@ -5,10 +5,10 @@ use std::sync::Arc;
 use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
-use crate::cq::Completion;
+use crate::cq::{Completion, CqEntry};
 use crate::mr::Buffers;
 use crate::srq::Srq;
-use crate::wc::{Returned, Wc};
+use crate::wc::{Returned, Sent, Wc};
 
 /// Which requests that have ended are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -62,7 +62,42 @@ impl<B: Buffers> Qp<B> {
             each(wc);
             return Ok(());
         }
-        self.complete_rest(completion, Reports::All, &mut each)
+        self.complete_rest(completion, &mut each)
+    }
+
+    /// Ends the one send that an entry of the completion queue names, if that went well, asked for
+    /// its completion and held nothing but a list, which is dropped; and if what was posted in
+    /// front of it has ended, or needs no look: it went well, too, and nobody asked.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
+    #[inline(always)]
+    pub fn complete_one<'a>(&mut self, entry: CqEntry<'a>) -> Result<Sent, CqEntry<'a>> {
+        let sent = entry.sends_of(self.qpn_be);
+        sent.and_then(|(counter, byte_cnt)| self.sq.end_one(counter, byte_cnt)).ok_or(entry)
+    }
+
+    /// Ends the sends that an entry of the completion queue ends, if they went well and held
+    /// nothing but lists, whatever receives the queue pair takes; gives `each` those that asked for
+    /// their completion. The lists are dropped. `None` when they have all ended; else the
+    /// completion is to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives
+    /// are shared by [`Qp::complete_signaled_shared`], which ends the rest.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    pub fn complete_sent(
+        &mut self,
+        entry: CqEntry<'_>,
+        mut each: impl FnMut(Sent),
+    ) -> Option<Completion> {
+        if let Some((counter, byte_cnt)) = entry.sends_of(self.qpn_be)
+            && self.sq.end_signaled(counter, byte_cnt, &mut each)
+        {
+            return None;
+        }
+        Some(entry.read())
     }
 
     /// Takes a completion like [`Qp::complete`], and gives `each` no request that did not ask for
@@ -72,35 +107,15 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`WrongCompletion`]; then nothing has ended.
-    #[inline(always)]
     pub fn complete_signaled(
         &mut self,
-        completion: Completion,
+        mut completion: Completion,
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        let head = completion.head;
-        if completion.is_of(self.qpn_be) && head.is_requester() {
-            let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
-            if self.sq.end_signaled(counter, byte_cnt, &mut each) {
-                return Ok(());
-            }
-        }
-        self.complete_other(completion.copied(), &mut each)
-    }
-
-    /// Does what [`Qp::complete_signaled`] does with anything but simple sends. A function of its
-    /// own: `each` is then part of the caller.
-    #[inline(never)]
-    fn complete_other(
-        &mut self,
-        completion: Completion,
-        each: &mut impl FnMut(Wc<B>),
-    ) -> Result<(), WrongCompletion> {
-        if let Some(wc) = self.take_received(&completion) {
+        while let Some(wc) = self.next_of(&mut completion, Reports::Signaled)? {
             each(wc);
-            return Ok(());
         }
-        self.complete_rest(completion, Reports::Signaled, each)
+        Ok(())
     }
 
     /// Takes a completion of a failure, or one that cannot be.
@@ -109,10 +124,9 @@ impl<B: Buffers> Qp<B> {
     fn complete_rest(
         &mut self,
         mut completion: Completion,
-        reports: Reports,
         each: &mut impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
-        while let Some(wc) = self.next_rest(&mut completion, reports)? {
+        while let Some(wc) = self.next_rest(&mut completion, Reports::All)? {
             each(wc);
         }
         Ok(())

@@ -9,10 +9,29 @@ use super::sq::{Other, Slot, Sq};
 use crate::error::Failure;
 use crate::fastreg::{MrState, Origin};
 use crate::mr::Buffers;
-use crate::wc::{Returned, Wc};
+use crate::wc::{Returned, Sent, Wc};
 use crate::wr::{RecvInfo, SendFlags};
 
 impl<B> Slot<B> {
+    /// Whether it asked for a report.
+    #[inline(always)]
+    fn is_signaled(&self) -> bool {
+        self.flags.contains(SendFlags::SIGNALED)
+    }
+
+    /// Whether nobody is told of its end, and it needs no closer look.
+    #[inline(always)]
+    fn is_silent(&self) -> bool {
+        self.is_simple() && !self.is_signaled()
+    }
+
+    /// The request as its end is reported where it went well.
+    #[inline(always)]
+    fn sent(&self, byte_cnt: u32) -> Sent {
+        let byte_len = if self.opcode.brings_bytes() { byte_cnt } else { 0 };
+        Sent { wr_id: self.wr_id, opcode: self.opcode, byte_len }
+    }
+
     /// The request as its end is reported.
     #[inline(always)]
     fn wc(&self, byte_cnt: u32, result: Result<(), Failure>, returned: Returned<B>) -> Wc<B> {
@@ -20,7 +39,7 @@ impl<B> Slot<B> {
             wr_id: self.wr_id,
             opcode: self.opcode,
             result,
-            is_signaled: self.flags.contains(SendFlags::SIGNALED),
+            is_signaled: self.is_signaled(),
             byte_len: if self.opcode.brings_bytes() { byte_cnt } else { 0 },
             recv: RecvInfo::default(),
             returned,
@@ -80,7 +99,7 @@ impl<B: Buffers> Sq<B> {
             let slots = self.slots.run(self.ring.ci, last - self.ring.ci + 1);
             let (mut ended, all) = (0, slots.len() as u64);
             for slot in slots {
-                if !slot.is_simple() || slot.flags.contains(SendFlags::SIGNALED) {
+                if !slot.is_silent() {
                     break;
                 }
                 slot.buffers = None;
@@ -94,15 +113,32 @@ impl<B: Buffers> Sq<B> {
         true
     }
 
-    /// Ends the oldest of the requests that a completion without error ends, as far as they need no
-    /// closer look; gives `each` those that asked for a report, and drops the lists of the others.
-    /// Whether these were all.
+    /// Ends the request that a completion without error names, if that asked for a report and needs
+    /// no closer look, and what is in front of it needs none.
     #[inline(always)]
+    pub(super) fn end_one(&mut self, wqe_counter: u16, byte_cnt: u32) -> Option<Sent> {
+        let (last, ci) = (self.position_of(wqe_counter)?, self.ring.ci);
+        let slot = self.slots.at(last);
+        // Lists that do something when they are dropped are looked for.
+        let is_alone = if Self::DROPS_LISTS { last == ci } else { slot.is_behind(last - ci) };
+        if !is_alone || !slot.is_simple() || !slot.is_signaled() {
+            return None;
+        }
+        slot.buffers = None;
+        let sent = slot.sent(byte_cnt);
+        debug_assert!((ci..last).all(|at| self.slots.at(at).is_silent()), "each was looked at");
+        self.ring.ci = last + 1;
+        Some(sent)
+    }
+
+    /// Ends the oldest of the requests that a completion without error ends, as far as they need no
+    /// closer look; gives `each` those that asked for a report, and drops the lists of them all.
+    /// Whether these were all.
     pub(super) fn end_signaled(
         &mut self,
         wqe_counter: u16,
         byte_cnt: u32,
-        each: &mut impl FnMut(Wc<B>),
+        each: &mut impl FnMut(Sent),
     ) -> bool {
         let Some(last) = self.position_of(wqe_counter) else { return false };
         while self.ring.ci <= last {
@@ -112,12 +148,10 @@ impl<B: Buffers> Sq<B> {
                 return false;
             }
             self.ring.ci = ci + 1;
-            if !slot.flags.contains(SendFlags::SIGNALED) {
-                slot.buffers = None;
-                continue;
+            slot.buffers = None;
+            if slot.is_signaled() {
+                each(slot.sent(if ci == last { byte_cnt } else { 0 }));
             }
-            let returned = slot.buffers.take().map_or(Returned::Nothing, Returned::Buffers);
-            each(slot.wc(if ci == last { byte_cnt } else { 0 }, Ok(()), returned));
         }
         true
     }

@@ -291,6 +291,7 @@ impl<B: Buffers> Qp<B> {
             wr: config.max_send_wr,
             sge: config.max_send_sge,
             inline_bytes: config.max_inline_bytes,
+            signals_itself: config.signals_itself,
         };
         let rq = recv_ring.map(|ring| Rq::new(ring, reach.clone(), config.max_recv_wr));
         Ok(Self {
@@ -359,6 +360,17 @@ impl<B: Buffers> Qp<B> {
             // A copy: what the short way has in registers need not be in memory, too.
             Err(buffers) => self.sq.push_any(&SendWr { ..*wr }, None, buffers),
         }
+    }
+
+    /// Posts a send request of one gather entry like [`Qp::post_send`], if it is simple: no fence,
+    /// no datagram, no atomic, and room without a closer look.
+    ///
+    /// # Errors
+    ///
+    /// What it holds. Nothing was posted then: [`Qp::post_send`] posts it, or says why not.
+    #[inline(always)]
+    pub fn post_simple(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Option<B>> {
+        self.sq.push_straight(wr, buffers)
     }
 
     /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be

@@ -4,7 +4,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::{
     Init2rtrQp, ModifyQpToErr, ModifyQpToRst, QueryQp, Rst2initQp, Rtr2rtsQp, Sqerr2rtsQp,
 };
-use ferrocx_prm::qpc::{ATOMIC_MODE_IB, Ads, PM_STATE_MIGRATED, Qpc, service};
+use ferrocx_prm::qpc::{ATOMIC_MODE_IB, Ads, PM_STATE_MIGRATED, Qpc, opt_param, service};
 
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
 use super::raw::Objects;
@@ -99,7 +99,11 @@ impl<B: Buffers> Qp<B> {
             .with_log_rra_max(reads)
             .with_atomic_mode(ATOMIC_MODE_IB)
             .with_min_rnr_nak(attr.min_rnr_timer.into());
-        self.enter_rtr(qpc)
+        // The context counts from one: who is to serve none takes the rights to READs and atomics
+        // back. Source: reference 4.4,
+        // "opt_param_mask".
+        let serves_none = attr.max_dest_rd_atomic == 0 && self.qp_type.is_reliable();
+        self.enter_rtr(qpc, if serves_none { opt_param::RRE | opt_param::RAE } else { 0 })
     }
 
     /// INIT to RTR of datagrams: from here on they arrive. Of raw packets: from here on
@@ -120,11 +124,12 @@ impl<B: Buffers> Qp<B> {
             service::GSI | service::REG_UMR => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
         };
-        self.enter_rtr(self.context().with_mtu(mtu as u32).with_log_msg_max(log_msg_max))
+        self.enter_rtr(self.context().with_mtu(mtu as u32).with_log_msg_max(log_msg_max), 0)
     }
 
-    fn enter_rtr(&mut self, qpc: Qpc) -> Result<(), VerbsError> {
-        self.execute::<Init2rtrQp>(&Init2rtrQp::input().with_qpn(self.qpn).with_qpc(qpc))?;
+    fn enter_rtr(&mut self, qpc: Qpc, optional: u32) -> Result<(), VerbsError> {
+        let input = Init2rtrQp::input().with_qpn(self.qpn).with_opt_param_mask(optional);
+        self.execute::<Init2rtrQp>(&input.with_qpc(qpc))?;
         self.enter(QpState::Rtr);
         Ok(())
     }
@@ -207,7 +212,7 @@ impl<B: Buffers> Qp<B> {
         }
         self.enter(QpState::Error);
         // What succeeded unreported would not come back else.
-        self.sq.mark_end();
+        self.sq.mark_end_itself();
         Ok(())
     }
 

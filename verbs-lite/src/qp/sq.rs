@@ -62,7 +62,8 @@ pub(super) enum Other {
 #[derive(Debug)]
 pub(super) struct Slot<B> {
     pub(super) wr_id: u64,
-    /// Its scatter or gather list. `None` when nothing is in flight here.
+    /// Its scatter or gather list. When nothing is in flight here, `None`, or one that need not be
+    /// dropped.
     pub(super) buffers: Option<B>,
     /// `Nothing` when nothing is in flight here.
     pub(super) other: Other,
@@ -70,6 +71,9 @@ pub(super) struct Slot<B> {
     pub(super) flags: SendFlags,
     /// Its blocks, and [`Slot::LONG`] unless it is one that holds nothing else.
     shape: u8,
+    /// Of a request that asked for a report: how many there are in front of it at least that did
+    /// not, and need no closer look. Kept where lists need not be dropped.
+    silent: u32,
 }
 
 impl<B> Slot<B> {
@@ -78,13 +82,19 @@ impl<B> Slot<B> {
 
     fn empty() -> Self {
         let (opcode, flags) = (WcOpcode::Send, SendFlags::empty());
-        Self { wr_id: 0, buffers: None, other: Other::Nothing, opcode, flags, shape: 1 }
+        Self { wr_id: 0, buffers: None, other: Other::Nothing, opcode, flags, shape: 1, silent: 0 }
     }
 
     /// Whether it is of one block, and holds nothing but a list.
     #[inline(always)]
     pub(super) fn is_simple(&self) -> bool {
         self.shape == 1
+    }
+
+    /// Whether that many requests in front of it need no look when they end.
+    #[inline(always)]
+    pub(super) fn is_behind(&self, requests: u64) -> bool {
+        requests <= u64::from(self.silent)
     }
 
     /// Blocks of the request.
@@ -132,6 +142,7 @@ pub(super) struct Most {
     pub(super) wr: u32,
     pub(super) sge: u32,
     pub(super) inline_bytes: u32,
+    pub(super) signals_itself: bool,
 }
 
 /// The send queue.
@@ -144,10 +155,14 @@ pub(super) struct Sq<B> {
     /// Position when the doorbell was last rung, and behind the last signaled request.
     rung: u64,
     signaled: u64,
+    /// Position behind the last request that asked for a report or needs a closer look.
+    silent_from: u64,
     pub(super) slots: Slots<Slot<B>>,
     /// Requests that may be in flight. The ring has room for as many of the longest, the completion
     /// queue for as many entries.
     max_wr: u32,
+    /// Requests in a row without a completion: half of them, or all if nobody else asks for one.
+    max_silent: u32,
     /// Blocks in flight beside the first of each request.
     pub(super) extra_blocks: u32,
     /// Requests of one block up to this position are clear: they fit, and need not be signaled.
@@ -169,6 +184,9 @@ pub(super) struct Sq<B> {
 }
 
 impl<B: Buffers> Sq<B> {
+    /// Lists do something when they are dropped, so each is looked for.
+    pub(super) const DROPS_LISTS: bool = std::mem::needs_drop::<B>();
+
     pub(super) fn new(ring: SendRing, reach: Reach, most: Most, frames: Frames) -> Self {
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
@@ -177,7 +195,9 @@ impl<B: Buffers> Sq<B> {
             allowed: 0,
             rung: 0,
             signaled: 0,
+            silent_from: 0,
             max_wr: most.wr,
+            max_silent: if most.signals_itself { most.wr / 2 } else { most.wr },
             extra_blocks: 0,
             clear_until: 0,
             max_sge: most.sge,
@@ -209,12 +229,13 @@ impl<B: Buffers> Sq<B> {
     }
 
     /// Looks how many requests are clear, and whether one more fits. A run without completions
-    /// would fill the queue for ever: of those behind the half of it, one is signaled.
+    /// would fill the queue for ever: of those behind the half of it, one is signaled, if the queue
+    /// does so.
     #[cold]
     #[inline(never)]
     fn look_ahead(&mut self) -> bool {
         let requests = self.requests();
-        let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_wr / 2 };
+        let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_silent };
         self.clear_until = self.ring.pi + u64::from(most.saturating_sub(requests));
         requests < self.max_wr
     }
@@ -223,6 +244,12 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn is_clear(&self) -> bool {
         self.ring.pi < self.clear_until
+    }
+
+    /// Whether a request fits and is clear, or is signaled anyway. In a small queue none is clear.
+    #[inline(always)]
+    fn is_open(&self, flags: SendFlags) -> bool {
+        self.is_clear() || flags.contains(SendFlags::SIGNALED) && self.requests() < self.max_wr
     }
 
     /// Whether an operation may be posted, by its number.
@@ -257,7 +284,7 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
-        if !self.is_plain(wr) || !self.is_clear() {
+        if !self.is_plain(wr) || !self.is_open(wr.flags) {
             return Err(held);
         }
         self.push_fitting(wr, held)
@@ -287,7 +314,7 @@ impl<B: Buffers> Sq<B> {
     /// [`Sq::push_any`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        self.is_plain(wr) && self.is_clear() && self.push_inline_fitting(wr, data)
+        self.is_plain(wr) && self.is_open(wr.flags) && self.push_inline_fitting(wr, data)
     }
 
     /// Does what [`Sq::push_inline_straight`] does with a request that is plain and fits.
@@ -438,13 +465,14 @@ impl<B: Buffers> Sq<B> {
     /// The caller made sure that it fits.
     #[inline(always)]
     pub(super) fn mark(&mut self, flags: SendFlags, blocks: u32) -> u32 {
-        let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
+        let is_signaled = flags.contains(SendFlags::SIGNALED);
+        let is_silent = !is_signaled && (self.is_clear() || self.look_ahead() && self.is_clear());
         if blocks > 1 {
             self.extra_blocks += blocks - 1;
             self.clear_until += u64::from(blocks - 1);
         }
         let solicited = u32::from(flags.bits() & SE);
-        if !flags.contains(SendFlags::SIGNALED) && is_clear {
+        if is_silent {
             return solicited;
         }
         self.signaled = self.ring.pi + u64::from(blocks);
@@ -469,6 +497,10 @@ impl<B: Buffers> Sq<B> {
         let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
+        if !Self::DROPS_LISTS && (blocks > 1 || entry.flags.contains(SendFlags::SIGNALED)) {
+            slot.silent = (at - self.silent_from) as u32;
+            self.silent_from = self.ring.pi;
+        }
         slot
     }
 
@@ -483,11 +515,18 @@ impl<B: Buffers> Sq<B> {
 
     /// Posts an empty request that is reported, if the last one is not. On a queue in error it is
     /// flushed, and so ends what succeeded before it without a completion. Nothing on a full queue.
-    pub(super) fn mark_end(&mut self) {
+    fn mark_end(&mut self) {
         if self.ring.outstanding() > 0 && self.signaled != self.ring.pi && self.free_wr() > 0 {
             let flags = SendFlags::SIGNALED;
             let entry = Entry { wr_id: 0, opcode: WcOpcode::Send, flags };
             self.close(Control::new(Opcode::NOP), 1, entry).hold_other(Other::Marker);
+        }
+    }
+
+    /// Does what [`Sq::mark_end`] does, if the queue signals by itself.
+    pub(super) fn mark_end_itself(&mut self) {
+        if self.max_silent < self.max_wr {
+            self.mark_end();
         }
     }
 
@@ -508,7 +547,7 @@ impl<B: Buffers> Sq<B> {
     #[cold]
     pub(super) fn full(&mut self) -> PostError {
         if self.signaled <= self.ring.ci {
-            self.mark_end();
+            self.mark_end_itself();
             self.ring();
         }
         PostError::Full
@@ -527,7 +566,7 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn reset(&mut self) {
         self.heal();
         self.ring.restart();
-        (self.rung, self.signaled) = (self.ring.pi, self.ring.pi);
+        (self.rung, self.signaled, self.silent_from) = (self.ring.pi, self.ring.pi, self.ring.pi);
         (self.next_fence, self.clear_until) = (0, 0);
     }
 

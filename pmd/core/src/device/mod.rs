@@ -384,7 +384,7 @@ impl Device {
         self.inner.control.try_lock().is_ok_and(|mut control| control.has_requests())
     }
 
-    /// Events that [`Device::poll_event`] missed: the device keeps the latest 256.
+    /// Events that [`Device::poll_event`] missed: the device keeps the latest 4096.
     #[must_use]
     pub fn lost_events(&self) -> u64 {
         self.inner.control().lost_events()

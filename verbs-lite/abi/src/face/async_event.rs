@@ -7,6 +7,7 @@ use ferrocx_core::Event;
 use ferrocx_prm::eqe::EventType;
 
 use super::context::{Context, Kind, Queued, Shared, Told};
+use super::srq::SharedQueue;
 use super::{Errno, set_errno};
 use crate::abi::{event, ibv_async_event, ibv_context};
 use crate::files;
@@ -15,7 +16,7 @@ use crate::node::{Listener, lock};
 impl Shared {
     /// Lets events be about an object.
     pub(super) fn enlist<T>(&self, kind: Kind, number: u32, face: *mut T) {
-        let told = Told { face: face.addr() as u64, unacknowledged: 0 };
+        let told = Told { face: face.expose_provenance() as u64, unacknowledged: 0 };
         lock(&self.events).objects.insert((kind, number), told);
     }
 
@@ -43,7 +44,14 @@ impl Shared {
         let element = match about {
             None => 1,
             Some(about) => match events.objects.get(&about) {
-                Some(told) => told.face,
+                Some(told) => {
+                    if event_type == event::SRQ_LIMIT_REACHED {
+                        // Who ends the queue waits for the lock.
+                        let face = std::ptr::with_exposed_provenance_mut(told.face as usize);
+                        promised!(SharedQueue::of(face)).limit_reached();
+                    }
+                    told.face
+                }
                 // Another context's, or gone.
                 None => return,
             },

@@ -2,57 +2,132 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd};
-use std::sync::{Arc, Mutex};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_verbs_lite::CompletionChannel;
+use ferrocx_verbs_lite::{CompletionChannel, Cq, RdmaContext, VerbsError};
 
 use super::context::{Context, Shared};
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::files;
-use crate::node::lock;
+use crate::node::{Hub, Mailbox, lock};
 
 #[repr(C)]
 pub(super) struct Channel {
     pub(super) face: ibv_comp_channel,
     pub(super) shared: Arc<Shared>,
-    vector: u16,
     pub(super) inner: Mutex<Inner>,
 }
 
 /// What the lock of a channel guards.
 #[derive(Debug)]
 pub(super) struct Inner {
-    pub(super) channel: CompletionChannel,
-    /// Queues that fired and that the program was not told of.
-    fired: VecDeque<u32>,
+    events: Events,
     /// Its queues by number, as places that the program knows.
     queues: HashMap<u32, usize>,
 }
 
-impl Inner {
-    /// Takes the events that came.
-    fn collect(&mut self) {
-        while let Some(number) = self.channel.poll() {
-            self.fired.push_back(number);
+/// Where the events of a channel come from.
+#[derive(Debug)]
+enum Events {
+    /// A vector of its own.
+    Own {
+        channel: CompletionChannel,
+        vector: u16,
+        /// Queues that fired and that the program was not told of.
+        fired: VecDeque<u32>,
+    },
+    /// One that it shares.
+    Shared { hub: Arc<Hub>, mailbox: Arc<Mailbox> },
+}
+
+impl Events {
+    fn new(shared: &Shared) -> Result<Self, Errno> {
+        let Some(vector) = shared.node.take_vector() else {
+            let hub = shared.node.hub().map_err(|error| {
+                tracing::info!(%error, "no more completion channels");
+                Errno(libc::EMFILE)
+            })?;
+            let mailbox = Arc::new(Mailbox::new().map_err(|_| Errno(libc::EMFILE))?);
+            return Ok(Self::Shared { hub, mailbox });
+        };
+        let made = shared.node.context.create_comp_channel(vector).map_err(Errno::from);
+        let made = made.and_then(|channel| {
+            files::set_blocking(channel.as_fd()).map_err(|_| Errno(libc::EIO))?;
+            Ok(channel)
+        });
+        let mut channel = made.inspect_err(|_| shared.node.give_vector(vector))?;
+        channel.arm();
+        Ok(Self::Own { channel, vector, fired: VecDeque::new() })
+    }
+
+    /// The file that is readable as long as an event waits.
+    fn file(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own { channel, .. } => channel.as_fd(),
+            Self::Shared { mailbox, .. } => mailbox.file.as_fd(),
         }
     }
 
     /// The next queue that fired. With the last, the file becomes unreadable until the next event.
-    pub(super) fn next(&mut self) -> Option<usize> {
-        self.collect();
-        loop {
-            let number = self.fired.pop_front();
-            if self.fired.is_empty() {
-                files::clear(self.channel.as_fd());
-                // What comes from here on makes it readable again.
-                self.channel.arm();
+    fn next(&mut self) -> Option<u32> {
+        match self {
+            Self::Own { channel, fired, .. } => {
+                fired.extend(std::iter::from_fn(|| channel.poll()));
+                let next = fired.pop_front();
+                settle(channel, fired);
+                next
             }
+            Self::Shared { hub, mailbox } => {
+                hub.hand_out();
+                mailbox.pop()
+            }
+        }
+    }
+
+    /// Drops the events of a queue that ends.
+    fn forget(&mut self, number: u32) {
+        match self {
+            Self::Own { channel, fired, .. } => {
+                fired.extend(std::iter::from_fn(|| channel.poll()));
+                fired.retain(|fired| *fired != number);
+                settle(channel, fired);
+            }
+            Self::Shared { hub, mailbox } => {
+                hub.hand_out();
+                hub.remove(number);
+                mailbox.forget(number);
+            }
+        }
+    }
+}
+
+/// Makes the file of a channel unreadable if nothing has fired.
+fn settle(channel: &mut CompletionChannel, fired: &VecDeque<u32>) {
+    if fired.is_empty() {
+        files::clear(channel.as_fd());
+        // What comes from here on makes it readable again.
+        channel.arm();
+    }
+}
+
+impl Inner {
+    /// The next queue that fired.
+    pub(super) fn next(&mut self) -> Option<usize> {
+        loop {
             // A queue that is gone has nothing to tell.
-            if let Some(queue) = self.queues.get(&number?) {
+            if let Some(queue) = self.queues.get(&self.events.next()?) {
                 return Some(*queue);
             }
+        }
+    }
+
+    /// Makes a completion queue that reports here.
+    pub(super) fn create_cq(&self, context: &RdmaContext, entries: u32) -> Result<Cq, VerbsError> {
+        match &self.events {
+            Events::Own { channel, .. } => context.create_cq_unreserved(entries, Some(channel)),
+            Events::Shared { hub, mailbox } => hub.create_cq(context, entries, mailbox),
         }
     }
 }
@@ -75,30 +150,19 @@ impl Channel {
 
     pub(super) fn remove(&self, number: u32) {
         let mut inner = lock(&self.inner);
-        inner.collect();
         inner.queues.remove(&number);
-        inner.fired.retain(|fired| *fired != number);
-        if inner.fired.is_empty() {
-            files::clear(inner.channel.as_fd());
-            inner.channel.arm();
-        }
+        inner.events.forget(number);
     }
 }
 
 fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
     let shared = promised!(Context::here(context))?;
-    let vector = shared.node.take_vector().ok_or(Errno(libc::EMFILE))?;
-    let made = shared.node.context.create_comp_channel(vector).map_err(Errno::from);
-    let mut channel = made.inspect_err(|_| shared.node.give_vector(vector))?;
-    files::set_blocking(channel.as_fd()).map_err(|_| Errno(libc::EIO))?;
-    channel.arm();
-    let fd = channel.as_fd().as_raw_fd();
-    let (fired, queues) = (VecDeque::new(), HashMap::new());
+    let events = Events::new(shared)?;
+    let fd = events.file().as_raw_fd();
     Ok(give_out(Channel {
         face: ibv_comp_channel { context, fd, refcnt: 0 },
         shared: Arc::clone(shared),
-        vector,
-        inner: Mutex::new(Inner { channel, fired, queues }),
+        inner: Mutex::new(Inner { events, queues: HashMap::new() }),
     }))
 }
 
@@ -115,9 +179,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
         return libc::EBUSY;
     }
     let channel = promised!(take_back::<Channel, _>(channel));
-    let Channel { shared, vector, inner, .. } = *channel;
-    // The event queue ends before somebody else has its vector.
-    drop(inner);
-    shared.node.give_vector(vector);
+    let Channel { shared, inner, .. } = *channel;
+    let inner = inner.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if let Events::Own { channel, vector, .. } = inner.events {
+        // The event queue ends before somebody else has its vector.
+        drop(channel);
+        shared.node.give_vector(vector);
+    }
     0
 }

@@ -1,6 +1,5 @@
 //! Completion queues.
 
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -10,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ferrocx_verbs_lite as verbs;
-use ferrocx_verbs_lite::Notify;
+use ferrocx_verbs_lite::{CqEntry, Notify};
 
 use super::channel::Channel;
 use super::context::{Context, Kind, Shared};
 use super::life::Users;
+use super::pair::Out;
 use super::{Errno, give_out, set_errno, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
@@ -52,6 +52,58 @@ pub(super) struct Inner {
     pub(super) waiting: VecDeque<(ibv_wc, u64)>,
 }
 
+/// A program that polls, as far as it has room: a completion may end several requests, or none that
+/// is reported.
+struct Now<'a> {
+    out: &'a mut [MaybeUninit<ibv_wc>],
+    count: usize,
+    /// Where those go that `out` has no room for.
+    waiting: &'a mut VecDeque<(ibv_wc, u64)>,
+}
+
+impl Out for Now<'_> {
+    #[inline(always)]
+    fn ticks(&self, _entry: &CqEntry<'_>) -> u64 {
+        0
+    }
+
+    #[inline(always)]
+    fn put(&mut self, wc: ibv_wc, _ticks: u64) {
+        match self.out.get_mut(self.count) {
+            Some(place) => {
+                place.write(wc);
+                self.count += 1;
+            }
+            None => self.waiting.push_back((wc, 0)),
+        }
+    }
+
+    #[inline(always)]
+    fn is_enough(&self) -> bool {
+        self.count == self.out.len()
+    }
+}
+
+/// A program that is to poll later.
+struct Later<'a> {
+    waiting: &'a mut VecDeque<(ibv_wc, u64)>,
+    is_stamped: bool,
+}
+
+impl Out for Later<'_> {
+    fn ticks(&self, entry: &CqEntry<'_>) -> u64 {
+        if self.is_stamped { entry.ticks() } else { 0 }
+    }
+
+    fn put(&mut self, wc: ibv_wc, ticks: u64) {
+        self.waiting.push_back((wc, ticks));
+    }
+
+    fn is_enough(&self) -> bool {
+        false
+    }
+}
+
 impl Queue {
     /// # Safety
     /// The module's: `face` is a live queue.
@@ -60,51 +112,51 @@ impl Queue {
     }
 
     /// Takes completions from the device and gives out what they end, until there are none or `out`
-    /// says that it has enough. The table of queue pairs is locked once, and each of them once for
-    /// completions that follow each other.
+    /// has enough. The table of queue pairs is locked once, and each of them once for completions
+    /// that follow each other.
     #[inline(always)]
-    fn take<const STAMPED: bool>(
-        &self,
-        cq: &mut verbs::Cq,
-        mut out: impl FnMut(ibv_wc, u64),
-        is_enough: impl Fn() -> bool,
-    ) {
-        let poll = |cq: &mut verbs::Cq| match STAMPED {
-            true => cq.poll_stamped(),
-            false => cq.poll().map(|completion| (completion, 0)),
-        };
-        let Some((mut completion, mut ticks)) = poll(cq) else { return };
+    fn take(&self, cq: &mut verbs::Cq, out: &mut impl Out) {
+        let mut taking = cq.taking();
+        let Some(mut entry) = taking.next() else { return };
         let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let index = completion.user_index();
+            let index = entry.user_index();
             let member = members.get(index as usize).and_then(Option::as_ref);
-            let mut pair = member.map(|member| lock(&member.pair));
-            loop {
-                match &mut pair {
-                    Some(pair) => pair.end(completion, |wc| out(wc, ticks)),
-                    None => self.shared.end_xrc(completion, |wc| out(wc, ticks)),
-                }
-                if is_enough() {
+            let Some(member) = member else {
+                self.end_xrc(entry, out);
+                if out.is_enough() {
                     return;
                 }
-                let Some(next) = poll(cq) else { return };
-                (completion, ticks) = next;
-                if completion.user_index() != index {
+                let Some(next) = taking.next() else { return };
+                entry = next;
+                continue;
+            };
+            let mut pair = lock(&member.pair);
+            loop {
+                pair.end(entry, out);
+                if out.is_enough() {
+                    return;
+                }
+                let Some(next) = taking.next() else { return };
+                entry = next;
+                if entry.user_index() != index {
                     break;
                 }
             }
         }
     }
 
+    /// Gives out what an entry ends whose number no queue pair has.
+    #[cold]
+    fn end_xrc(&self, entry: CqEntry<'_>, out: &mut impl Out) {
+        let ticks = out.ticks(&entry);
+        self.shared.end_xrc(entry.read(), |wc| out.put(wc, ticks));
+    }
+
     /// Takes everything that the device has written.
     pub(super) fn take_all(&self, inner: &mut Inner) {
         let Inner { cq, waiting } = inner;
-        let out = |wc, ticks| waiting.push_back((wc, ticks));
-        if self.is_stamped {
-            self.take::<true>(cq, out, || false);
-        } else {
-            self.take::<false>(cq, out, || false);
-        }
+        self.take(cq, &mut Later { waiting, is_stamped: self.is_stamped });
     }
 
     /// Fills `out` with completions, as many as there are; their number.
@@ -115,26 +167,16 @@ impl Queue {
         }
         let mut inner = lock(&self.inner);
         let Inner { cq, waiting } = &mut *inner;
-        let (count, most) = (Cell::new(0), out.len());
-        while count.get() < most
-            && let Some((wc, _)) = waiting.pop_front()
+        let mut now = Now { count: 0, out, waiting };
+        while !now.is_enough()
+            && let Some((wc, _)) = now.waiting.pop_front()
         {
-            out[count.get()].write(wc);
-            count.set(count.get() + 1);
+            now.put(wc, 0);
         }
-        if count.get() == most {
-            return most;
+        if !now.is_enough() {
+            self.take(cq, &mut now);
         }
-        // A completion may end several requests, or none that is reported.
-        let give = |wc, _| match out.get_mut(count.get()) {
-            Some(place) => {
-                place.write(wc);
-                count.set(count.get() + 1);
-            }
-            None => waiting.push_back((wc, 0)),
-        };
-        self.take::<false>(cq, give, || count.get() == most);
-        count.get()
+        now.count
     }
 
     /// Does what [`Queue::poll`] does where those that `out` has no room for keep their time.
@@ -177,7 +219,7 @@ impl Queue {
             let ticks = if self.is_stamped { ticks } else { 0 };
             let wait = |wc| waiting.push_back((wc, ticks));
             match member {
-                Some(member) => lock(&member.pair).end(completion, wait),
+                Some(member) => lock(&member.pair).end_rest(completion, wait),
                 None => self.shared.end_xrc(completion, wait),
             }
         })?;
@@ -203,7 +245,7 @@ pub(super) fn create(
     let rdma = &shared.node.context;
     let channel = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
     let cq = match channel {
-        Some(channel) => rdma.create_cq_unreserved(entries, Some(&lock(&channel.inner).channel))?,
+        Some(channel) => lock(&channel.inner).create_cq(rdma, entries)?,
         None => rdma.create_cq_unreserved(entries, None)?,
     };
     let number = cq.number();

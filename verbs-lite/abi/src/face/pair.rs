@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
-use ferrocx_verbs_lite::{Completion, Failure, Qp, SendFlags, Srq, Wc, WcOpcode, WrongCompletion};
+use ferrocx_verbs_lite::{
+    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Srq, Wc, WcOpcode, WrongCompletion,
+};
 
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
 use crate::node::lock;
@@ -81,24 +83,48 @@ pub(super) struct Member {
 }
 
 impl Pair {
-    /// Gives out what a completion ends; of sends without a flag only those that failed.
+    /// Gives out what an entry of a completion queue ends; of sends without a flag only those that
+    /// failed.
     #[inline(always)]
-    pub(super) fn end(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
-        if self.srq.is_some() {
-            return self.end_shared(completion, out);
+    pub(super) fn end(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
+        let ticks = out.ticks(&entry);
+        match self.qp.complete_one(entry) {
+            Ok(sent) => out.put(report_sent(&sent, self.qp.qpn().0), ticks),
+            Err(entry) => self.end_any(entry, out),
         }
-        let number = self.qp.qpn().0;
-        told(self.qp.complete_signaled(completion, |ended| out(report(&ended, number))));
     }
 
-    /// Does what [`Pair::end`] does where receives are shared.
+    /// Does what [`Pair::end`] does with anything but one send that went well.
     #[inline(never)]
-    fn end_shared(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
-        let Some(srq) = &self.srq else { return };
+    fn end_any(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
+        let (ticks, number) = (out.ticks(&entry), self.qp.qpn().0);
+        let rest = self.qp.complete_sent(entry, |sent| out.put(report_sent(&sent, number), ticks));
+        if let Some(completion) = rest {
+            self.end_rest(completion, |wc| out.put(wc, ticks));
+        }
+    }
+
+    /// Does what [`Pair::end`] does with anything but sends that went well.
+    pub(super) fn end_rest(&mut self, completion: Completion, mut out: impl FnMut(ibv_wc)) {
         let number = self.qp.qpn().0;
         let each = |ended: Wc<List>| out(report(&ended, number));
-        told(self.qp.complete_signaled_shared(completion, &mut lock(srq), each));
+        told(match &self.srq {
+            Some(srq) => self.qp.complete_signaled_shared(completion, &mut lock(srq), each),
+            None => self.qp.complete_signaled(completion, each),
+        });
     }
+}
+
+/// Where completions go in the program's form.
+pub(super) trait Out {
+    /// When the completion was made, in ticks of the device; 0 where nobody asks.
+    fn ticks(&self, entry: &CqEntry<'_>) -> u64;
+
+    /// Takes one.
+    fn put(&mut self, wc: ibv_wc, ticks: u64);
+
+    /// Whether it wants no more.
+    fn is_enough(&self) -> bool;
 }
 
 /// A completion that was not right is dropped.
@@ -108,10 +134,10 @@ fn told(ended: Result<(), WrongCompletion>) {
     }
 }
 
-/// A completion as programs read it.
+/// The operation of a request, and whether it is a receive.
 #[inline(always)]
-pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
-    let (opcode, is_receive) = match ended.opcode {
+fn operation(opcode: WcOpcode) -> (i32, bool) {
+    match opcode {
         WcOpcode::Send => (wc::SEND, false),
         WcOpcode::Write => (wc::RDMA_WRITE, false),
         WcOpcode::Read => (wc::RDMA_READ, false),
@@ -121,7 +147,20 @@ pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
         WcOpcode::LocalInv | WcOpcode::ReadWithInv => (wc::LOCAL_INV, false),
         WcOpcode::Recv => (wc::RECV, true),
         WcOpcode::RecvWriteImm => (wc::RECV_RDMA_WITH_IMM, true),
-    };
+    }
+}
+
+/// A send that went well, as programs read it.
+#[inline(always)]
+fn report_sent(sent: &Sent, qp_num: u32) -> ibv_wc {
+    let (opcode, _) = operation(sent.opcode);
+    ibv_wc { wr_id: sent.wr_id, opcode, byte_len: sent.byte_len, qp_num, ..ibv_wc::default() }
+}
+
+/// A completion as programs read it.
+#[inline(always)]
+pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
+    let (opcode, is_receive) = operation(ended.opcode);
     let mut out = ibv_wc { wr_id: ended.wr_id, opcode, qp_num, ..ibv_wc::default() };
     match &ended.result {
         Ok(()) => out.byte_len = ended.byte_len,
@@ -171,11 +210,14 @@ fn status_of(failure: &Failure) -> i32 {
 /// Gather entries of a request that programs may use.
 pub(super) const MAX_SGE: u32 = 16;
 
-/// Flags in verbs-lite's words.
+/// Flags in verbs-lite's words: two of them stand side by side there, too.
+#[inline(always)]
 pub(super) fn flags_of(flags: u32, signals_all: bool) -> SendFlags {
-    let mut out = SendFlags::empty();
-    out.set(SendFlags::SIGNALED, signals_all || flags & send::SIGNALED != 0);
-    out.set(SendFlags::SOLICITED, flags & send::SOLICITED != 0);
-    out.set(SendFlags::FENCE, flags & send::FENCE != 0);
-    out
+    const BOTH: SendFlags = SendFlags::SIGNALED.union(SendFlags::SOLICITED);
+    const _: () = assert!(send::SIGNALED >> 1 == SendFlags::SIGNALED.bits() as u32);
+    const _: () = assert!(send::SOLICITED >> 1 == SendFlags::SOLICITED.bits() as u32);
+    let asked = if signals_all { SendFlags::SIGNALED } else { SendFlags::empty() };
+    let both = SendFlags::from_bits_truncate((flags >> 1) as u8) & BOTH;
+    let fence = if flags & send::FENCE != 0 { SendFlags::FENCE } else { SendFlags::empty() };
+    asked | both | fence
 }

@@ -135,7 +135,33 @@ unsafe fn gather(
     Ok(out)
 }
 
-/// Posts one request of a list.
+/// Posts a request of one entry if that is simple; whether it was posted.
+#[inline(always)]
+unsafe fn post_simple(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
+    if wr.num_sge != 1 || wr.send_flags & (send::INLINE | send::FENCE) != 0 {
+        return false;
+    }
+    let rdma = promised!(wr.wr.rdma);
+    let remote = RemoteAddr { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
+    // Each is a copy of its own, in which places and opcodes are constants.
+    match wr.opcode {
+        wr_op::RDMA_WRITE => promised!(post_as(pair, wr, SendOp::Write(remote))),
+        wr_op::SEND => promised!(post_as(pair, wr, SendOp::Send)),
+        wr_op::RDMA_READ => promised!(post_as(pair, wr, SendOp::Read(remote))),
+        _ => false,
+    }
+}
+
+#[inline(always)]
+unsafe fn post_as(pair: &mut Pair, wr: &ibv_send_wr, op: SendOp<'_>) -> bool {
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, !wr.next.is_null());
+    let list = promised!(List::new(wr.sg_list, 1, pair.domain));
+    pair.qp.post_simple(&SendWr { wr_id: wr.wr_id, flags, op }, Some(list)).is_ok()
+}
+
+/// Posts one request of a list that is not simple.
+#[inline(never)]
 unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
     let more = !wr.next.is_null();
     let count = usize::try_from(wr.num_sge).map_err(|_| Errno::INVALID)?;
@@ -144,6 +170,12 @@ unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
     }
     let list =
         if count == 0 { &[] } else { promised!(std::slice::from_raw_parts(wr.sg_list, count)) };
+    if let [ibv_sge { addr, length: length @ 1.., .. }] = *list {
+        // What is too long for a request is refused before it is read.
+        let from = std::ptr::with_exposed_provenance::<u8>(addr as usize);
+        let bytes = promised!(std::slice::from_raw_parts(from, length as usize));
+        return promised!(post_one(pair, wr, Carried::Inline(bytes), more));
+    }
     let bytes = promised!(gather(list))?;
     promised!(post_one(pair, wr, Carried::Inline(&bytes), more))
 }
@@ -163,7 +195,9 @@ pub(crate) unsafe extern "C" fn post_send(
     let mut result = 0;
     while !next.is_null() {
         let wr = promised!(&*next);
-        if let Err(errno) = promised!(post_listed(&mut pair, wr)) {
+        if !promised!(post_simple(&mut pair, wr))
+            && let Err(errno) = promised!(post_listed(&mut pair, wr))
+        {
             pair.qp.ring_doorbell();
             promised!(bad.write(next));
             result = errno.0;

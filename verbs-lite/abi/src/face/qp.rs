@@ -55,6 +55,8 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
         // Room for windows, unless the queue would be too long for it.
         fast_reg: qp_type == QpType::Rc && cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
         user_index,
+        // Completion queues are as long as the program counts, and wake it for what it asked for.
+        signals_itself: false,
     })
 }
 

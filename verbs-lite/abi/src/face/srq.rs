@@ -40,6 +40,11 @@ impl SharedQueue {
     pub(super) unsafe fn of<'a>(face: *mut ibv_srq) -> &'a Self {
         promised!(&*face.cast::<Self>())
     }
+
+    /// Its limit was reached, and holds no more.
+    pub(super) fn limit_reached(&self) {
+        self.limit.store(0, Ordering::Relaxed);
+    }
 }
 
 /// What a queue of XRC belongs to besides.

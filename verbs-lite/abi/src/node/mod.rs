@@ -8,13 +8,16 @@
 //! connection manager's peers.
 
 mod adapter;
+mod hub;
 mod links;
+mod live;
 mod local;
 mod ring;
 mod thread;
 mod udp;
 mod wire;
 
+pub(crate) use hub::{Hub, Mailbox};
 pub(crate) use links::Known;
 
 use std::fs::File;
@@ -39,6 +42,7 @@ use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use live::Live;
 use ring::now_ns;
 use udp::mac_of;
 use wire::{HostWire, Sockets};
@@ -126,12 +130,30 @@ pub(crate) struct Node {
     empty_polls: AtomicU32,
     /// Callers that sleep and step the model when they wake.
     sleepers: AtomicUsize,
-    /// Interrupt vectors that completion channels have.
-    vectors: Mutex<Vec<u16>>,
+    /// Interrupt vectors that nobody has, and what those share who have none of their own.
+    vectors: Mutex<Vectors>,
     /// Where asynchronous events go.
     listeners: Mutex<Vec<Weak<dyn Listener>>>,
     /// Who has work to do whenever the model has made steps.
     turns: Mutex<Option<Weak<dyn Turn>>>,
+    /// The last to go: what it has of the machine is free again then.
+    _live: Live,
+}
+
+/// Interrupt vectors of completion channels.
+#[derive(Debug)]
+struct Vectors {
+    free: Vec<u16>,
+    /// So many are kept for hubs.
+    kept: usize,
+    hubs: Vec<Arc<Hub>>,
+}
+
+impl Vectors {
+    fn new(count: u16) -> Self {
+        let free: Vec<_> = (1..count).rev().collect();
+        Self { kept: (free.len() / 4).max(1), free, hubs: Vec::new() }
+    }
 }
 
 /// Somebody who has work to do now and then.
@@ -240,6 +262,8 @@ impl Node {
         {
             return Ok(open);
         }
+        // One that is about to end still has its address, or its adapter.
+        Live::wait_for_none();
         let opened = match setting("FERROCX_DEVICE").filter(|device| device != "model") {
             Some(pci) => adapter::open(pci)?,
             None => Self::open_model()?,
@@ -316,7 +340,7 @@ impl Node {
         model: Option<Arc<Model>>,
         network: Option<Mutex<Network>>,
     ) -> Arc<Self> {
-        let vectors = (1..context.device().interrupt_vectors()).rev().collect();
+        let vectors = Vectors::new(context.device().interrupt_vectors());
         Arc::new(Self {
             context,
             address,
@@ -327,6 +351,7 @@ impl Node {
             vectors: Mutex::new(vectors),
             listeners: Mutex::default(),
             turns: Mutex::default(),
+            _live: Live::new(),
         })
     }
 
@@ -456,13 +481,41 @@ impl Node {
         ip.is_loopback() && !model.sockets.knows(ip)
     }
 
-    /// An interrupt vector that nobody else has.
+    /// An interrupt vector that nobody else has; `None` where those that are left are for hubs.
     pub(crate) fn take_vector(&self) -> Option<u16> {
-        lock(&self.vectors).pop()
+        let mut vectors = lock(&self.vectors);
+        let (left, kept) = (vectors.free.len() + vectors.hubs.len(), vectors.kept);
+        if left > kept { vectors.free.pop() } else { None }
     }
 
     pub(crate) fn give_vector(&self, vector: u16) {
-        lock(&self.vectors).push(vector);
+        lock(&self.vectors).free.push(vector);
+    }
+
+    /// The hub that a channel without a vector is to use: the one that fewest use.
+    ///
+    /// # Errors
+    ///
+    /// The system's, for want of a thread or a file, or [`io::ErrorKind::Other`] with what the
+    /// device refused.
+    pub(crate) fn hub(&self) -> io::Result<Arc<Hub>> {
+        let mut vectors = lock(&self.vectors);
+        let least = vectors.hubs.iter().min_by_key(|hub| Arc::strong_count(hub)).cloned();
+        let is_busy = least.as_ref().is_none_or(|hub| Arc::strong_count(hub) > hub::CHANNELS);
+        if is_busy && let Some(vector) = vectors.free.pop() {
+            let made = Hub::new(&self.context, vector);
+            match made {
+                Ok(hub) => {
+                    vectors.hubs.push(Arc::clone(&hub));
+                    return Ok(hub);
+                }
+                Err(error) => {
+                    vectors.free.push(vector);
+                    return least.ok_or(error);
+                }
+            }
+        }
+        least.ok_or_else(|| io::Error::from(io::ErrorKind::QuotaExceeded))
     }
 
     /// Tells `listener` of asynchronous events as long as it lives.

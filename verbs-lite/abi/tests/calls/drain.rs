@@ -64,6 +64,94 @@ impl World<'_> {
         (0..WAITING).chain([MARKER]).map(|wr_id| (wr_id, FLUSHED)).collect()
     }
 
+    /// Makes `count` channels of one completion queue each, and checks that each is woken for its
+    /// own queue, in another order than they were made, and again.
+    pub(crate) fn wake_each(&self, count: usize) {
+        let (api, context) = (self.api, self.context.0);
+        let pd = c!((api.ibv_alloc_pd)(context));
+        let make = |_| {
+            let channel = c!((api.ibv_create_comp_channel)(context));
+            assert!(!channel.is_null());
+            let cq = c!((api.ibv_create_cq)(context, 4, null_mut(), channel, 0));
+            let qp = self.connection(pd, cq, null_mut());
+            self.join(qp, qp);
+            self.fail(qp);
+            (channel, cq, qp)
+        };
+        let ends: Vec<_> = (0..count).map(make).collect();
+        for round in 0..2 {
+            for (_, cq, qp) in &ends {
+                assert_eq!(c!(((*context).ops.req_notify_cq)(*cq, 0)), 0);
+                self.post(*qp, ibv_send_wr { wr_id: round, ..self.message() });
+            }
+            for (channel, cq, _) in ends.iter().rev() {
+                self.wait_for_event(*cq, *channel);
+                c!((api.ibv_ack_cq_events)(*cq, 1));
+                assert_eq!(self.take_ended(*cq), [(round, FLUSHED)]);
+            }
+        }
+        // Events of queues that end, and that nobody took, are no other queue's.
+        for (_, cq, qp) in &ends {
+            assert_eq!(c!(((*context).ops.req_notify_cq)(*cq, 0)), 0);
+            self.post(*qp, self.message());
+        }
+        for (channel, cq, qp) in ends {
+            c!({
+                assert_eq!((api.ibv_destroy_comp_channel)(channel), libc::EBUSY);
+                assert_eq!((api.ibv_destroy_qp)(qp), 0);
+                assert_eq!((api.ibv_destroy_cq)(cq), 0);
+                let mut ready =
+                    libc::pollfd { fd: (*channel).fd, events: libc::POLLIN, revents: 0 };
+                assert_eq!(libc::poll(&raw mut ready, 1, 0), 0, "an event of a queue that is gone");
+                assert_eq!((api.ibv_destroy_comp_channel)(channel), 0);
+            });
+        }
+        assert_eq!(c!((api.ibv_dealloc_pd)(pd)), 0);
+    }
+
+    /// Lets messages take receives of a shared queue until its limit is reached, and checks what
+    /// the queue says of that before and after.
+    pub(crate) fn reach_limit(&self) {
+        let (api, context) = (self.api, self.context.0);
+        let pd = c!((api.ibv_alloc_pd)(context));
+        let cq = c!((api.ibv_create_cq)(context, 64, null_mut(), null_mut(), 0));
+        let attr = ibv_srq_attr { max_wr: RECEIVES as u32, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: null_mut(), attr };
+        let srq = c!((api.ibv_create_srq)(pd, &raw mut init));
+        let limit = || {
+            let mut attr = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: 99 };
+            assert_eq!(c!((api.ibv_query_srq)(srq, &raw mut attr)), 0);
+            attr.srq_limit
+        };
+        for wr_id in 0..RECEIVES {
+            let (sg_list, mut bad) = (null_mut(), null_mut());
+            let mut wr = ibv_recv_wr { wr_id, next: null_mut(), sg_list, num_sge: 0 };
+            assert_eq!(c!(((*context).ops.post_srq_recv)(srq, &raw mut wr, &raw mut bad)), 0);
+        }
+        let mut attr = ibv_srq_attr { srq_limit: 3, ..attr };
+        assert_eq!(c!((api.ibv_modify_srq)(srq, &raw mut attr, 2)), 0);
+        assert_eq!(limit(), 3);
+        let [client, server] = [null_mut(), srq].map(|srq| self.connection(pd, cq, srq));
+        self.join(client, server);
+        (0..2).for_each(|_| self.post(client, self.message()));
+        let mut event = ibv_async_event { element: 0, event_type: -1 };
+        let start = std::time::Instant::now();
+        while c!((api.ibv_get_async_event)(context, &raw mut event)) != 0 {
+            assert!(start.elapsed().as_secs() < 20, "no event");
+            self.take_ended(cq);
+        }
+        assert_eq!((event.event_type, event.element), (15, srq.addr() as u64));
+        c!((api.ibv_ack_async_event)(&raw mut event));
+        assert_eq!(limit(), 0, "it was reached");
+        c!({
+            assert_eq!((api.ibv_destroy_qp)(client), 0);
+            assert_eq!((api.ibv_destroy_qp)(server), 0);
+            assert_eq!((api.ibv_destroy_srq)(srq), 0);
+            assert_eq!((api.ibv_destroy_cq)(cq), 0);
+            assert_eq!((api.ibv_dealloc_pd)(pd), 0);
+        });
+    }
+
     /// Ends queue pairs that take a message into a receive of a shared queue, by destroying or
     /// resetting them, and checks that every receive can be posted again.
     pub(crate) fn end_in_mid_message(&self, by_reset: bool) {

@@ -22,9 +22,10 @@ const FIRST_PORT: u16 = 32768;
 const LAST_PORT: u16 = 60999;
 /// Requests that wait for a listener. Source: Linux `ucma.c`, `max_backlog`.
 const MAX_BACKLOG: u32 = 1024;
-/// Bytes of a request for the program, of an acceptance, of a refusal.
+/// Bytes of a request for the program, of an acceptance, of one of datagrams, of a refusal.
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 196;
+const FOUND_BYTES: usize = 136;
 const REFUSAL_BYTES: usize = 148;
 const QUESTION_BYTES: usize = 180;
 /// Longest that a caller waits for a service of this machine before it is refused.
@@ -360,6 +361,9 @@ impl Service {
         let params = ConnParams { private_data, ..params(self, conn) };
         self.with(command.id, |id| {
             if let Life::Asked(asked) = &id.life {
+                if private_data.len() > FOUND_BYTES {
+                    return Err(Errno::INVALID);
+                }
                 let qkey = if conn.qkey == 0 { UDP_QKEY } else { conn.qkey };
                 asked.accept(Qpn(conn.qp_num & 0xff_ffff), qkey, private_data);
                 id.uid = command.uid;

@@ -328,13 +328,16 @@ impl Table {
         }
     }
 
-    /// Takes what peers ask listeners for.
+    /// Takes what peers ask listeners for, for each the next that its program is to be told of: the
+    /// others wait among those that its backlog has room for.
     pub(super) fn take_requests(&mut self, local: IpAddr) {
         let listens = |id: &Id| matches!(id.life, Life::Listening { .. } | Life::Serving { .. });
         let listening: Vec<u32> =
             self.ids.iter().filter(|(_, id)| listens(id)).map(|(number, _)| *number).collect();
         for of in listening {
-            while let Some(listener) = self.ids.get_mut(&of)
+            if let Some(listener) = self.ids.get_mut(&of)
+                && let Some(channel) = self.channels.get(&listener.channel)
+                && !channel.has_request(of)
                 && let Some((life, peer, response)) = listener.take_request()
             {
                 let id = requested(listener, local, peer, life);

@@ -44,6 +44,10 @@ use crate::node::{Known, Node, Turn, lock};
 
 /// Longest that an ended connection is remembered: on one machine no packet is late for long.
 const TIME_WAIT: Duration = Duration::from_secs(1);
+/// Connections that are being made at a time, and those with one peer: as many as wait for a
+/// listener of the longest backlog, from a process that asks for all of them at once.
+const HALF_OPEN: usize = 4096;
+const HALF_OPEN_PER_PEER: usize = 1024;
 /// How often it is seen whether the peers' processes are there.
 const LOOK_AFTER: Duration = Duration::from_millis(250);
 
@@ -84,6 +88,11 @@ impl Channel {
         self.events = VecDeque::from_iter::<Vec<_>>(rest);
         self.settle();
         taken
+    }
+
+    /// Whether the program has not taken a request for a listener yet.
+    fn has_request(&self, listener: u32) -> bool {
+        self.events.iter().any(|event| event.about == listener && event.makes.is_some())
     }
 
     fn settle(&self) {
@@ -135,7 +144,12 @@ impl Service {
             Errno(libc::ENODEV)
         };
         let node = Node::open().map_err(|error| refused(&error))?;
-        let limits = CmLimits { time_wait: TIME_WAIT, ..CmLimits::default() };
+        let limits = CmLimits {
+            time_wait: TIME_WAIT,
+            half_open: HALF_OPEN,
+            half_open_per_peer: HALF_OPEN_PER_PEER,
+            ..CmLimits::default()
+        };
         let config = CmConfig { limits, page: PageSize::Base4K, ..CmConfig::default() };
         let links = Box::new(Known(Arc::clone(&node)));
         let manager = ConnectionManager::over(&node.context, &config, links)
@@ -187,7 +201,7 @@ impl Service {
             let Table { channels, ids, .. } = &mut *table;
             let channel = channels.get_mut(&fd).ok_or(Errno(libc::EBADF))?;
             if let Some(event) = channel.pop() {
-                let mut response = event.response;
+                let (mut response, is_request) = (event.response, event.makes.is_some());
                 if let Some(id) = ids.get_mut(&event.about) {
                     id.reported += 1;
                     if event.is_group {
@@ -195,6 +209,10 @@ impl Service {
                     } else {
                         response.uid = id.uid;
                     }
+                }
+                if is_request {
+                    // The next one, so that the file stays readable while one waits.
+                    table.take_requests(self.node.address.gid.ip());
                 }
                 return Ok(response);
             }
