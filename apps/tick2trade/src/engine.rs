@@ -88,7 +88,6 @@ pub struct Engine<S> {
 #[derive(Debug)]
 struct Market<S> {
     books: Books,
-    config: BooksConfig,
     entry: OrderEntry,
     symbols: Vec<ouch::Symbol>,
     locates: Box<[u16]>,
@@ -110,8 +109,7 @@ impl<S: Strategy> Engine<S> {
         Ok(Self {
             arbiter: Arbiter::new(config.feed)?,
             market: Market {
-                books: Books::new(books.clone())?,
-                config: books,
+                books: Books::new(books)?,
                 locates: vec![0; symbols.len()].into(),
                 symbols,
                 entry: OrderEntry::new(config.orders)?,
@@ -259,10 +257,7 @@ impl<S: Strategy> Market<S> {
 
     /// No books, as in the morning.
     fn empty(&mut self) {
-        // Made anew once a day, and by the same configuration: it was right before.
-        if let Ok(books) = Books::new(self.config.clone()) {
-            self.books = books;
-        }
+        self.books.clear();
         self.locates.fill(0);
     }
 

@@ -291,6 +291,18 @@ impl Books {
         Ok(())
     }
 
+    /// No books, as in the morning; nothing is allocated, and errors stay counted.
+    pub fn clear(&mut self) {
+        for book in &mut self.books[..self.listed] {
+            self.by_locate[usize::from(book.locate)] = NONE;
+            book.bids.clear();
+            book.asks.clear();
+            (book.health, book.trading) = (Health::Sound, b'T');
+        }
+        self.listed = 0;
+        self.orders.clear();
+    }
+
     /// The book of a locate, if it has one.
     #[inline]
     pub fn get(&self, locate: u16) -> Option<&Book> {

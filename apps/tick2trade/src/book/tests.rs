@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::itch;
+use crate::proto::{Text, itch};
 
 const LOCATE: u16 = 7;
 
@@ -308,5 +308,40 @@ proptest! {
             }
             prop_assert_eq!(books.check(), Ok(()));
         }
+    }
+}
+
+#[test]
+fn cleared_books_are_as_new_ones_whatever_they_held() {
+    let stock = Text::new("AAPL").unwrap();
+    let config = BooksConfig { books: 2, orders: 3, levels: 2, ..BooksConfig::default() };
+    let mut books = Books::new(config).unwrap();
+    let add = |books: &mut Books, locate, reference: u64, price: u32| {
+        books.apply(&Message::AddOrder(&itch::AddOrder {
+            header: itch::Header::new(itch::AddOrder::KIND, locate, 0),
+            reference: reference.into(),
+            side: b'B',
+            shares: 100.into(),
+            stock,
+            price: price.into(),
+        }))
+    };
+    for day in 0..3 {
+        // The same references, and other locates: what is left of yesterday would be in the way.
+        let [first, second] = [10 * day + 1, 10 * day + 2];
+        for locate in [first, second] {
+            books.list(locate, stock).unwrap();
+        }
+        assert_eq!(books.list(first + 5, stock), Err(BookError::NoBook(first + 5)));
+        for (reference, locate) in [(1, first), (2, second), (3, first)] {
+            add(&mut books, locate, reference, 100 + reference as u32).unwrap();
+        }
+        assert_eq!(add(&mut books, first, 4, 101), Err(BookError::NoOrderSlot(4)));
+        books.check().unwrap();
+        assert_eq!((books.order_count(), books.get(first).unwrap().health()), (3, Health::Suspect));
+        books.clear();
+        assert_eq!((books.order_count(), books.iter().len()), (0, 0));
+        assert!(books.get(first).is_none() && books.get(second).is_none());
+        books.check().unwrap();
     }
 }
