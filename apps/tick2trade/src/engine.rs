@@ -7,13 +7,13 @@
 //! |---|---|---|
 //! | a datagram of a line | [`Engine::feed`] | orders |
 //! | a counted message of the exchange | [`Engine::answer`] | orders |
-//! | a message of a snapshot, for who is late | [`Engine::snapshot`] | orders, behind the last |
+//! | a message of a snapshot, for who is late or lost some | [`Engine::snapshot`] | orders, behind the last |
 //! | the time | [`Engine::poll`] | a request for lost messages |
 //! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
-use crate::book::{self, Books, BooksConfig};
+use crate::book::{self, Book, BookError, Books, BooksConfig};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
 use crate::proto::glimpse::SnapshotMessage;
@@ -62,6 +62,8 @@ pub struct EngineStats {
     pub malformed_answers: u64,
     /// Snapshots whose end cannot be read, or names a message that the feed is not near.
     pub broken_snapshots: u64,
+    /// Times that the books were given up, for a snapshot to come: [`Engine::hold`].
+    pub held: u64,
     /// Orders and cancels that the connection did not take.
     pub unsent: u64,
 }
@@ -93,6 +95,8 @@ struct Market<S> {
     locates: Box<[u16]>,
     strategy: S,
     stats: EngineStats,
+    /// A book may be wrong, and a snapshot would mend it.
+    is_broken: bool,
 }
 
 impl<S: Strategy> Engine<S> {
@@ -115,6 +119,7 @@ impl<S: Strategy> Engine<S> {
                 entry: OrderEntry::new(config.orders)?,
                 strategy,
                 stats: EngineStats::default(),
+                is_broken: false,
             },
         })
     }
@@ -147,9 +152,11 @@ impl<S: Strategy> Engine<S> {
 
     /// Takes a message of a snapshot, by its number in its session: the first one empties the
     /// books, the last one goes on with the feed, of which everything was held. Before that the
-    /// strategy hears nothing. A feed that has begun takes no snapshot: it is whole.
+    /// strategy hears nothing, and has no book to look at. A feed that has begun takes no snapshot:
+    /// it is whole.
     ///
-    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held).
+    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and after
+    /// [`Engine::hold`].
     pub fn snapshot(
         &mut self,
         number: u64,
@@ -170,6 +177,7 @@ impl<S: Strategy> Engine<S> {
                 Snapshot::GoesOn
             }
             Ok(SnapshotMessage::End(next)) if self.arbiter.may_start_at(next) => {
+                market.find_locates();
                 market.tell(MarketEvent::Joined, now_ns, outbox);
                 self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
                 Snapshot::Whole
@@ -179,6 +187,22 @@ impl<S: Strategy> Engine<S> {
                 Snapshot::Broken
             }
         }
+    }
+
+    /// Whether a book may be wrong and a snapshot would mend that: messages were lost, or one did
+    /// not fit. A book that is too small for its market stays wrong, whoever tells of it.
+    #[inline]
+    pub const fn wants_snapshot(&self) -> bool {
+        self.market.is_broken
+    }
+
+    /// Gives the books up, and holds the feed until a snapshot is whole: [`Engine::snapshot`]. No
+    /// order leaves meanwhile, for there is no book to compare it with.
+    pub fn hold(&mut self) {
+        self.arbiter.wait_for_snapshot();
+        self.market.books.suspect_all();
+        self.market.is_broken = false;
+        self.market.stats.held += 1;
     }
 
     /// Does what is due: says which messages to ask for, if any.
@@ -244,7 +268,7 @@ impl<S: Strategy> Market<S> {
         match event {
             Event::Message { bytes, .. } => self.message(bytes, now_ns, outbox),
             Event::Lost { .. } => {
-                self.books.suspect_all();
+                self.suspect_all();
                 self.tell(MarketEvent::Lost, now_ns, outbox);
             }
             Event::SessionStarted(_) => {
@@ -259,17 +283,42 @@ impl<S: Strategy> Market<S> {
     fn empty(&mut self) {
         self.books.clear();
         self.locates.fill(0);
+        self.is_broken = false;
+    }
+
+    fn suspect_all(&mut self) {
+        self.books.suspect_all();
+        self.is_broken = true;
+    }
+
+    /// Notes that a message did not fit its book.
+    #[cold]
+    fn misfit(&mut self, error: BookError) {
+        let is_full = matches!(
+            error,
+            BookError::NoBook(_) | BookError::NoOrderSlot(_) | BookError::NoLevel { .. }
+        );
+        self.is_broken |= !is_full;
     }
 
     /// Applies a message of a snapshot. One that cannot be makes every book suspect.
     fn take_in(&mut self, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else {
             self.stats.malformed_messages += 1;
-            return self.books.suspect_all();
+            return self.suspect_all();
         };
-        self.note_locate(&message);
         // What does not fit makes its book suspect, and is counted there.
-        let _ = self.books.apply(&message);
+        if let Err(error) = self.books.apply(&message) {
+            self.misfit(error);
+        }
+    }
+
+    /// Notes the locates of the securities that are traded, from the books of a snapshot.
+    fn find_locates(&mut self) {
+        for (symbol, locate) in self.symbols.iter().zip(&mut self.locates) {
+            let book = self.books.iter().find(|book| book.stock() == *symbol);
+            *locate = book.map_or(0, Book::locate);
+        }
     }
 
     /// Notes the locate of a security that is traded.
@@ -289,7 +338,7 @@ impl<S: Strategy> Market<S> {
             Err(_) => {
                 self.stats.malformed_messages += 1;
                 // It may have been about any book.
-                self.books.suspect_all();
+                self.suspect_all();
                 self.tell(MarketEvent::Lost, now_ns, outbox);
                 return;
             }
@@ -299,7 +348,8 @@ impl<S: Strategy> Market<S> {
         match self.books.apply(&message) {
             Ok(Some(change)) => self.tell(MarketEvent::Book(change), now_ns, outbox),
             Ok(None) => {}
-            Err(_) => {
+            Err(error) => {
+                self.misfit(error);
                 let locate = u16::from_be_bytes([bytes[1], bytes[2]]);
                 self.tell(MarketEvent::Suspect(locate), now_ns, outbox);
             }
