@@ -196,7 +196,7 @@ impl Strategy for Taker {
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         let is_ours = match event {
-            MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true }) => {
+            MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true, .. }) => {
                 desk.locate(self.security) == Some(locate)
             }
             // What stands may be what it takes.

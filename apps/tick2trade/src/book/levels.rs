@@ -146,6 +146,10 @@ impl Levels {
         index + 1 == self.entries.len()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn clear(&mut self) {
         self.entries.clear();
     }
