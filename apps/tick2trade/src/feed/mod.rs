@@ -13,11 +13,11 @@
 //! | holding | who joins late, or lost messages, waits for a snapshot | [`Arbiter::start_at`] |
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
-//! What it says of numbers ahead is asked for, and given up only when a second one has said that the
-//! feed is there, while nothing of the feed came in between. Another session begins behind the end
-//! of this one, or when this one is silent for [`ArbiterConfig::silence_ns`] and both lines, or three
-//! packets, speak of the other. What a message says is believed as it came first: nothing of the
-//! feed is signed.
+//! What it says of numbers ahead is asked for, and given up only when a second one has said that
+//! the feed is there, while nothing of the feed came in between. Another session begins behind the
+//! end of this one, or when this one is silent for [`ArbiterConfig::silence_ns`] and both lines, or
+//! three packets, speak of the other. What a message says is believed as it came first: nothing of
+//! the feed is signed.
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
 //! start. What does not fit into it is not kept, and is asked for again when its turn comes.
@@ -49,6 +49,8 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod window;
+
+use std::ops::Range;
 
 use crate::proto::mold::{self, Packet, PacketKind, Session};
 
@@ -112,6 +114,9 @@ pub struct Request {
 /// way has the taker's code in it.
 type Deliver<'a> = &'a mut dyn FnMut(Event<'_>);
 
+/// Number of no message: one behind it would have none.
+const NEVER: u64 = u64::MAX;
+
 /// What is known of the messages that are missing.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
@@ -136,6 +141,9 @@ pub struct Arbiter {
     /// One above the highest number that is believed: the feed went there without a gap, or two
     /// packets spoke of it.
     known: u64,
+    /// What `next` is while nothing is missing, held or ended: what [`Arbiter::receive_next`]
+    /// takes. [`NEVER`] otherwise.
+    usual: u64,
     /// One above the highest number that one packet alone spoke of, if it is above `known`.
     claimed: u64,
     /// What `next` was then.
@@ -171,6 +179,7 @@ impl Arbiter {
             session: None,
             next,
             known: next,
+            usual: if next == 0 { NEVER } else { next },
             claimed: 0,
             claimed_at: 0,
             is_refused: false,
@@ -187,7 +196,7 @@ impl Arbiter {
     /// Takes the usual packet and gives its message: one, of the running session, the next that is
     /// expected, with nothing missing and nothing held. `None`, and nothing happened, for all
     /// others, which are [`Arbiter::receive`]'s.
-    #[inline]
+    #[inline(always)]
     pub fn receive_next<'p>(
         &mut self,
         source: Source,
@@ -196,16 +205,17 @@ impl Arbiter {
     ) -> Option<&'p [u8]> {
         let number = packet.sequence();
         let is_usual = packet.count() == 1
-            && number == self.next
-            && number == self.known
-            && self.ended.is_none()
-            && self.window.is_empty()
+            && number == self.usual
+            && number != NEVER
             && self.session == Some(packet.session());
-        let next = number.checked_add(1).filter(|_| is_usual && number != 0)?;
+        if !is_usual {
+            return None;
+        }
         let message = packet.messages().next()?;
         self.stats.lines[source as usize].packet(number, 1);
         self.stats.first(source, number, now_ns);
-        (self.next, self.known) = (next, next);
+        let next = number + 1;
+        (self.next, self.known, self.usual) = (next, next, next);
         Some(message)
     }
 
@@ -229,6 +239,9 @@ impl Arbiter {
             self.stats.malformed += 1;
             return;
         };
+        if end <= self.next && first != 0 && matches!(packet.kind(), PacketKind::Messages(_)) {
+            return self.old(source, first..end, now_ns);
+        }
         let near = self.spoken().saturating_add(self.config.max_jump);
         if end > near && self.is_implausible(end, now_ns) {
             self.stats.implausible += 1;
@@ -244,6 +257,21 @@ impl Arbiter {
         }
         self.note(first, end, now_ns);
         self.finish_if_ended(&mut |event| deliver(event));
+        self.note_usual();
+    }
+
+    /// Messages of which every one was there, as they come by the line that is behind.
+    #[inline]
+    fn old(&mut self, source: Source, numbers: Range<u64>, now_ns: u64) {
+        self.heard_ns = Some(now_ns);
+        self.stats.lines[source as usize].packet(numbers.start, numbers.end - numbers.start);
+        numbers.for_each(|number| self.stats.again(source, number, now_ns));
+    }
+
+    /// Notes whether the next packet may go the short way.
+    fn note_usual(&mut self) {
+        let is_usual = self.next == self.known && self.ended.is_none() && self.window.is_empty();
+        self.usual = if is_usual && self.next != 0 { self.next } else { NEVER };
     }
 
     /// When a packet of the session came last.
@@ -427,6 +455,7 @@ impl Arbiter {
             self.stats.unconfirmed += 1;
             self.is_refused = true;
             self.window.forget_from(self.next);
+            self.note_usual();
             return None;
         }
         let end = end.min(self.known);
@@ -438,6 +467,7 @@ impl Arbiter {
         self.known = self.known.max(self.next);
         self.note_gap(now_ns);
         self.finish_if_ended(&mut deliver);
+        self.note_usual();
         None
     }
 
@@ -460,6 +490,7 @@ impl Arbiter {
         (self.next, self.known, self.claimed, self.is_refused) = (0, 0, 0, false);
         (self.heard_ns, self.gap) = (None, None);
         self.window.clear();
+        self.note_usual();
     }
 
     /// Goes on behind a snapshot: delivers what was held from `number` on, and what comes then.
@@ -474,6 +505,7 @@ impl Arbiter {
         self.drain(&mut deliver);
         self.known = self.known.max(self.next);
         self.note_gap(now_ns);
+        self.note_usual();
     }
 
     /// Number of the next message to deliver; 0 before it is known.

@@ -90,7 +90,7 @@ pub struct ArbiterStats {
     pub too_long: u64,
     /// Time from a gap's first sign to its end, ns.
     pub recovery_ns: Histogram<u64>,
-    arrivals: Box<[Arrival]>,
+    arrivals: Box<[Arrival; REMEMBERED]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +120,7 @@ impl ArbiterStats {
             out_of_window: 0,
             too_long: 0,
             recovery_ns: histogram(),
-            arrivals: vec![none; REMEMBERED].into(),
+            arrivals: Box::new([none; REMEMBERED]),
         }
     }
 
