@@ -8,18 +8,18 @@
 //! | a datagram of a line | [`Engine::feed`] | orders |
 //! | a counted message of the exchange | [`Engine::answer`] | orders |
 //! | a message of a snapshot, for who is late or lost some | [`Engine::snapshot`] | orders, behind the last |
-//! | the time | [`Engine::poll`] | a request for lost messages |
+//! | the time | [`Engine::poll`] | a request for lost messages; orders, if the strategy asked for it |
 //! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
-use crate::book::{self, Book, BookError, Books, BooksConfig};
+use crate::book::{self, Book, BookError, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
 use crate::proto::glimpse::SnapshotMessage;
-use crate::proto::itch::Message;
+use crate::proto::itch::{Message, StockDirectory};
 use crate::proto::{mold, ouch};
-use crate::strategy::{Desk, MarketEvent, Outbox, Strategy};
+use crate::strategy::{Desk, MarketEvent, Notes, Outbox, Strategy, Trade};
 use thiserror::Error;
 
 /// What an engine is made of. Books are kept of the symbols that may be traded, and of those alone,
@@ -95,6 +95,7 @@ struct Market<S> {
     locates: Box<[u16]>,
     strategy: S,
     stats: EngineStats,
+    notes: Notes,
     /// A book may be wrong, and a snapshot would mend it.
     is_broken: bool,
 }
@@ -119,6 +120,7 @@ impl<S: Strategy> Engine<S> {
                 entry: OrderEntry::new(config.orders)?,
                 strategy,
                 stats: EngineStats::default(),
+                notes: Notes::default(),
                 is_broken: false,
             },
         })
@@ -155,8 +157,8 @@ impl<S: Strategy> Engine<S> {
     /// strategy hears nothing, and has no book to look at. A feed that has begun takes no snapshot:
     /// it is whole.
     ///
-    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and after
-    /// [`Engine::hold`].
+    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and
+    /// after [`Engine::hold`].
     pub fn snapshot(
         &mut self,
         number: u64,
@@ -205,15 +207,22 @@ impl<S: Strategy> Engine<S> {
         self.market.stats.held += 1;
     }
 
-    /// Does what is due: says which messages to ask for, if any.
+    /// Does what is due: tells the strategy of the time that it asked for, and says which messages
+    /// to ask for, if any.
     pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
         let market = &mut self.market;
+        if market.notes.wake_ns <= now_ns {
+            market.notes.wake_ns = u64::MAX;
+            market.tell(MarketEvent::Time, now_ns, outbox);
+        }
         self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox))
     }
 
-    /// When [`Engine::poll`] has something to do; `None` while nothing is missing.
+    /// When [`Engine::poll`] has something to do; `None` while nothing is missing and the strategy
+    /// waits for no time.
     pub fn poll_at(&self) -> Option<u64> {
-        self.arbiter.poll_at()
+        let wake_at = Some(self.market.notes.wake_ns).filter(|&wake_ns| wake_ns != u64::MAX);
+        self.arbiter.poll_at().map_or(wake_at, |at| Some(at.min(self.market.notes.wake_ns)))
     }
 
     /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders
@@ -247,15 +256,14 @@ impl<S: Strategy> Engine<S> {
 
     /// What happened so far.
     pub const fn stats(&self) -> EngineStats {
-        self.market.stats
+        EngineStats { unsent: self.market.notes.unsent, ..self.market.stats }
     }
 }
 
 impl<S: Strategy> Market<S> {
     fn desk<'a>(&'a mut self, now_ns: u64, outbox: &'a mut dyn Outbox) -> (&'a mut S, Desk<'a>) {
-        let Self { books, entry, locates, strategy, stats, .. } = self;
-        let unsent = &mut stats.unsent;
-        (strategy, Desk { books, entry, locates, outbox, now_ns, unsent })
+        let Self { books, entry, locates, strategy, notes, .. } = self;
+        (strategy, Desk { books, entry, locates, outbox, now_ns, notes })
     }
 
     fn tell(&mut self, event: MarketEvent, now_ns: u64, outbox: &mut dyn Outbox) {
@@ -275,7 +283,7 @@ impl<S: Strategy> Market<S> {
                 self.empty();
                 self.tell(MarketEvent::NewSession, now_ns, outbox);
             }
-            Event::SessionEnded { .. } => {}
+            Event::SessionEnded { .. } => self.tell(MarketEvent::SessionEnded, now_ns, outbox),
         }
     }
 
@@ -322,9 +330,7 @@ impl<S: Strategy> Market<S> {
     }
 
     /// Notes the locate of a security that is traded.
-    #[inline]
-    fn note_locate(&mut self, message: &Message<'_>) {
-        let Message::StockDirectory(directory) = message else { return };
+    fn note_locate(&mut self, directory: &StockDirectory) {
         let places = self.symbols.iter().zip(&mut self.locates);
         for (_, locate) in places.filter(|(symbol, _)| **symbol == directory.stock) {
             *locate = directory.header.locate.get();
@@ -343,17 +349,91 @@ impl<S: Strategy> Market<S> {
                 return;
             }
         };
-        self.note_locate(&message);
-        self.stats.unknown_messages += u64::from(matches!(message, Message::Unknown(_)));
         match self.books.apply(&message) {
-            Ok(Some(change)) => self.tell(MarketEvent::Book(change), now_ns, outbox),
-            Ok(None) => {}
+            Ok(Some(change)) => {
+                self.tell(MarketEvent::Book(change), now_ns, outbox);
+                if let Some(trade) = traded(&message, change) {
+                    self.tell(MarketEvent::Trade(trade), now_ns, outbox);
+                }
+            }
+            Ok(None) => self.beside_books(&message, now_ns, outbox),
             Err(error) => {
                 self.misfit(error);
                 let locate = u16::from_be_bytes([bytes[1], bytes[2]]);
                 self.tell(MarketEvent::Suspect(locate), now_ns, outbox);
             }
         }
+    }
+
+    /// Tells of a message that changed no book, if it is about one, or about the whole market.
+    fn beside_books(&mut self, message: &Message<'_>, now_ns: u64, outbox: &mut dyn Outbox) {
+        let about = |locate: u16| self.books.get(locate).map(|_| locate);
+        let trade = |locate, price, shares, match_number| Trade {
+            locate,
+            price,
+            shares,
+            standing: None,
+            is_counted: true,
+            match_number,
+        };
+        let event = match *message {
+            Message::Trade(m) => about(m.header.locate.get()).map(|locate| {
+                let shares = m.shares.get().into();
+                MarketEvent::Trade(trade(locate, m.price.get(), shares, m.match_number.get()))
+            }),
+            // Auctions that nobody traded in are in the feed, too.
+            Message::CrossTrade(m) if m.shares.get() != 0 => {
+                about(m.header.locate.get()).map(|locate| {
+                    let (price, shares) = (m.price.get(), m.shares.get());
+                    MarketEvent::Trade(trade(locate, price, shares, m.match_number.get()))
+                })
+            }
+            Message::BrokenTrade(m) => about(m.header.locate.get()).map(|locate| {
+                MarketEvent::TradeBroken { locate, match_number: m.match_number.get() }
+            }),
+            Message::TradingAction(m) => about(m.header.locate.get())
+                .map(|locate| MarketEvent::Status { locate, state: m.state }),
+            Message::OperationalHalt(m) => about(m.header.locate.get()).map(|locate| {
+                MarketEvent::OperationalHalt { locate, market: m.market, action: m.action }
+            }),
+            Message::StockDirectory(directory) => return self.note_locate(directory),
+            Message::Unknown(_) => {
+                self.stats.unknown_messages += 1;
+                return;
+            }
+            Message::SystemEvent(m) => Some(MarketEvent::System(m.event)),
+            Message::BreakerStatus(m) => Some(MarketEvent::Breaker(m.level)),
+            _ => None,
+        };
+        if let Some(event) = event {
+            self.tell(event, now_ns, outbox);
+        }
+    }
+}
+
+/// The trade that a message tells of, if it is one with an order of a book, which it changed so.
+#[inline]
+fn traded(message: &Message<'_>, change: Change) -> Option<Trade> {
+    let Change { locate, side, price, .. } = change;
+    let standing = Some(side);
+    match message {
+        Message::Executed(trade) => Some(Trade {
+            locate,
+            price,
+            shares: trade.shares.get().into(),
+            standing,
+            is_counted: true,
+            match_number: trade.match_number.get(),
+        }),
+        Message::ExecutedAtPrice(trade) => Some(Trade {
+            locate,
+            price: trade.price.get(),
+            shares: trade.shares.get().into(),
+            standing,
+            is_counted: trade.printable == b'Y',
+            match_number: trade.match_number.get(),
+        }),
+        _ => None,
     }
 }
 

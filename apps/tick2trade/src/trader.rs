@@ -365,11 +365,14 @@ impl<S: Strategy> Trader<S> {
         true
     }
 
-    /// Asks for messages that are lost.
+    /// The engine does what is due, and messages that are lost are asked for.
     fn ask(&mut self, now: u64) {
         let line = self.gateway.line();
         line.set_now(now);
-        let Some(Request { packet, .. }) = self.engine.poll(now, line) else { return };
+        let request = self.engine.poll(now, line);
+        // An order that followed the time is not one that followed a frame of the feed.
+        let _ = line.take_times();
+        let Some(Request { packet, .. }) = request else { return };
         let mut frame = [0; 14 + 20 + 8 + crate::proto::mold::HEADER_LEN];
         let at = self.request.len_bytes();
         frame[at..].copy_from_slice(packet.as_bytes());

@@ -418,7 +418,7 @@ macro_rules! message_enum {
 
         impl<'a> Message<'a> {
             /// The message that `bytes` are, all of them.
-            #[inline]
+            #[inline(always)]
             pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
                 let got = bytes.len();
                 let (header, _) =

@@ -203,8 +203,8 @@ impl Outbox for Stream {
 /// Plays a recording once.
 ///
 /// # Errors
-/// One sentence: a file that cannot be read or written, and why; lines that are the same; securities
-/// that the recording does not list.
+/// One sentence: a file that cannot be read or written, and why; lines that are the same;
+/// securities that the recording does not list.
 pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
     plan.check()?;
     let name = || plan.file.display().to_string();
@@ -235,6 +235,7 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
         // Nobody is asked for what is missing: what was answered is in the recording.
         while let Some(due_ns) = engine.poll_at().filter(|&due_ns| due_ns <= at_ns) {
             engine.poll(due_ns, &mut stream);
+            answer(&mut engine, &mut paper, &mut stream, due_ns);
         }
         engine.feed(source, datagram, at_ns, &mut stream);
         answer(&mut engine, &mut paper, &mut stream, at_ns);
