@@ -199,6 +199,11 @@ impl OrderLine {
         self.tcp.state()
     }
 
+    /// Bytes that were sent and are not acknowledged.
+    pub const fn unacknowledged(&self) -> u32 {
+        self.tcp.unacknowledged()
+    }
+
     /// Place in the connection of what is sent next.
     pub fn next_sequence(&self) -> tcp::Seq {
         tcp::Seq(self.tcp.template().sequence)

@@ -23,6 +23,7 @@ use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::proto::soup::{Ended, Reject};
 use ferrocx_tick2trade::proto::{Side, Text, mold};
 use ferrocx_tick2trade::strategy::{Outbox, Quoter};
+use ferrocx_tick2trade::tcp;
 use ferrocx_tick2trade::trader::{Dropped, Trader, TraderConfig};
 
 /// What happens to frames between exchange and device, beside what a cable does.
@@ -199,8 +200,12 @@ impl Day {
         self.trader.gateway().stats()
     }
 
-    /// Whether the trader has heard all that the exchange said.
+    /// Whether the trader has heard all that the exchange said, and what it said itself arrived.
     fn has_heard_all(&mut self) -> bool {
+        let line = self.trader.gateway().line();
+        if line.state() == tcp::State::Established && line.unacknowledged() != 0 {
+            return false;
+        }
         let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
         self.trader.engine().arbiter().next() == sent as u64 + 1
             && self.trader.gateway().next_answer() == answers as u64 + 1
