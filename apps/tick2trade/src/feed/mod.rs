@@ -52,6 +52,8 @@ mod window;
 
 use std::ops::Range;
 
+use zerocopy::IntoBytes;
+
 use crate::proto::mold::{self, Packet, PacketKind, Session};
 
 pub use config::{ArbiterConfig, ConfigError, Start};
@@ -114,9 +116,6 @@ pub struct Request {
 /// way has the taker's code in it.
 type Deliver<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// Number of no message: one behind it would have none.
-const NEVER: u64 = u64::MAX;
-
 /// What is known of the messages that are missing.
 #[derive(Debug, Clone, Copy)]
 struct Gap {
@@ -141,9 +140,9 @@ pub struct Arbiter {
     /// One above the highest number that is believed: the feed went there without a gap, or two
     /// packets spoke of it.
     known: u64,
-    /// What `next` is while nothing is missing, held or ended: what [`Arbiter::receive_next`]
-    /// takes. [`NEVER`] otherwise.
-    usual: u64,
+    /// Header of the packet that [`Arbiter::receive_next`] takes: of one message, `next`, while
+    /// nothing is missing, held or ended, and of none otherwise.
+    usual: mold::Header,
     /// One above the highest number that one packet alone spoke of, if it is above `known`.
     claimed: u64,
     /// What `next` was then.
@@ -179,7 +178,7 @@ impl Arbiter {
             session: None,
             next,
             known: next,
-            usual: if next == 0 { NEVER } else { next },
+            usual: mold::heartbeat(Session::BLANK, 0),
             claimed: 0,
             claimed_at: 0,
             is_refused: false,
@@ -203,19 +202,16 @@ impl Arbiter {
         packet: &Packet<'p>,
         now_ns: u64,
     ) -> Option<&'p [u8]> {
-        let number = packet.sequence();
-        let is_usual = packet.count() == 1
-            && number == self.usual
-            && number != NEVER
-            && self.session == Some(packet.session());
-        if !is_usual {
+        if packet.header().as_bytes() != self.usual.as_bytes() {
             return None;
         }
+        // A packet of none has none.
         let message = packet.messages().next()?;
-        self.stats.lines[source as usize].packet(number, 1);
+        let number = self.next;
+        let next = number.checked_add(1)?;
+        self.stats.lines[source as usize].next_packet(number, next);
         self.stats.first(source, number, now_ns);
-        let next = number + 1;
-        (self.next, self.known, self.usual) = (next, next, next);
+        (self.next, self.known, self.usual.sequence) = (next, next, next.into());
         Some(message)
     }
 
@@ -271,7 +267,12 @@ impl Arbiter {
     /// Notes whether the next packet may go the short way.
     fn note_usual(&mut self) {
         let is_usual = self.next == self.known && self.ended.is_none() && self.window.is_empty();
-        self.usual = if is_usual && self.next != 0 { self.next } else { NEVER };
+        let count = match self.session {
+            Some(_) if is_usual && self.next != 0 => 1,
+            _ => 0,
+        };
+        let session = self.session.unwrap_or_default();
+        self.usual = mold::Header { session, sequence: self.next.into(), count: count.into() };
     }
 
     /// When a packet of the session came last.

@@ -45,11 +45,11 @@ impl Arbiter {
             (self.ended, self.finished, self.stranger) = (None, false, None);
             self.gap = None;
             self.window.clear();
-            self.note_usual();
             self.stats.lines.iter_mut().for_each(LineStats::begin);
             deliver(Event::SessionStarted(packet.session()));
         }
         self.session = Some(packet.session());
+        self.note_usual();
         true
     }
 

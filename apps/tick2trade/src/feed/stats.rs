@@ -36,7 +36,6 @@ impl LineStats {
     }
 
     /// A packet came, of so many messages from this number on.
-    #[inline]
     pub(super) fn packet(&mut self, first: u64, messages: u64) {
         if first != self.expected {
             self.out_of_place(first, messages);
@@ -44,6 +43,17 @@ impl LineStats {
         self.expected = self.expected.max(first.saturating_add(messages));
         self.packets += 1;
         self.messages += messages;
+    }
+
+    /// A packet of one message came; `next` is the number behind it.
+    #[inline]
+    pub(super) fn next_packet(&mut self, number: u64, next: u64) {
+        if number != self.expected {
+            return self.packet(number, 1);
+        }
+        self.expected = next;
+        self.packets += 1;
+        self.messages += 1;
     }
 
     #[cold]

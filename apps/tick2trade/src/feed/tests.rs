@@ -77,7 +77,7 @@ impl Feed {
             let Arbiter { session, next, known, usual, ended, finished, gap, stats, .. } = arbiter;
             let line = &stats.lines[source as usize];
             let counts = (line.packets, line.messages, line.won, stats.gaps);
-            (*session, [*next, *known, *usual], *ended, *finished, gap.is_some(), counts)
+            (*session, (*next, *known, *usual), *ended, *finished, gap.is_some(), counts)
         };
         assert_eq!(state(&short), state(&long));
     }
