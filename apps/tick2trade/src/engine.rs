@@ -352,7 +352,9 @@ impl<S: Strategy> Market<S> {
         match self.books.apply(&message) {
             Ok(Some(change)) => {
                 self.tell(MarketEvent::Book(change), now_ns, outbox);
-                if let Some(trade) = traded(&message, change) {
+                if S::HEARS_TRADES
+                    && let Some(trade) = traded(&message, change)
+                {
                     self.tell(MarketEvent::Trade(trade), now_ns, outbox);
                 }
             }
@@ -377,6 +379,7 @@ impl<S: Strategy> Market<S> {
             match_number,
         };
         let event = match *message {
+            Message::Trade(_) | Message::CrossTrade(_) if !S::HEARS_TRADES => None,
             Message::Trade(m) => about(m.header.locate.get()).map(|locate| {
                 let shares = m.shares.get().into();
                 MarketEvent::Trade(trade(locate, m.price.get(), shares, m.match_number.get()))

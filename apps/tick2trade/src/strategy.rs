@@ -15,8 +15,8 @@ use crate::risk::{Exposure, Intent};
 pub enum MarketEvent {
     /// A message changed a book.
     Book(Change),
-    /// Shares of a security with a book traded. If an order of the book was one of the two, the
-    /// change of the book was told before.
+    /// Shares of a security with a book traded, told to who [wants it](Strategy::HEARS_TRADES). If
+    /// an order of the book was one of the two, the change of the book was told before.
     Trade(Trade),
     /// A trade is declared void; the books stay as they are.
     TradeBroken {
@@ -80,6 +80,10 @@ pub struct Trade {
 
 /// Decides what to send.
 pub trait Strategy {
+    /// Whether it is told of trades, [`MarketEvent::Trade`]: who needs none has the book's change
+    /// alone, and nothing between an execution and its order.
+    const HEARS_TRADES: bool = true;
+
     /// Something happened on the market, a book is not to be trusted any more, or it is time.
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>);
 
@@ -284,6 +288,8 @@ impl Taker {
 }
 
 impl Strategy for Taker {
+    const HEARS_TRADES: bool = false;
+
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         let is_ours = match event {
@@ -373,11 +379,13 @@ impl Quoter {
 }
 
 impl Strategy for Quoter {
+    const HEARS_TRADES: bool = false;
+
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         match event {
             MarketEvent::Book(Change { locate, best_changed, .. })
                 if !best_changed || desk.locate(self.security) != Some(locate) => {}
-            MarketEvent::Trade(_) | MarketEvent::TradeBroken { .. } => {}
+            MarketEvent::TradeBroken { .. } => {}
             event => {
                 match event {
                     MarketEvent::SessionEnded | MarketEvent::System(b'M' | b'E' | b'C') => {
