@@ -122,11 +122,17 @@ fn slouch_reads_the_optional_fields_that_we_add() {
         liquidity: b'R',
         match_number: 9.into(),
     };
-    let tags: [(Tag, &[u8]); 2] =
-        [(Tag::SECONDARY_REFERENCE, &[0, 0, 0, 0, 0, 0, 0, 77]), (Tag::USER_REF_INDEX, &[5])];
-    let OuchResponse::OrderExecuted(read) = theirs(&executed, &tags) else { panic!() };
-    let expected = [TagValue::SecondaryOrdRefNum(77), TagValue::UserRefIndex(5)];
-    assert_eq!(read.options()[..], expected);
+    // One at a time: slouch 0.0.3 stops behind the first.
+    let fields: [(Tag, &[u8], TagValue); 2] = [
+        (Tag::SECONDARY_REFERENCE, &[0, 0, 0, 0, 0, 0, 0, 77], TagValue::SecondaryOrdRefNum(77)),
+        (Tag::USER_REF_INDEX, &[5], TagValue::UserRefIndex(5)),
+    ];
+    for (tag, value, expected) in fields {
+        let OuchResponse::OrderExecuted(read) = theirs(&executed, &[(tag, value)]) else {
+            panic!("{tag:?}")
+        };
+        assert_eq!(read.options()[..], [expected]);
+    }
 }
 
 #[test]
