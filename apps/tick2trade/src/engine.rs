@@ -7,19 +7,19 @@
 //! |---|---|---|
 //! | a datagram of a line | [`Engine::feed`] | orders |
 //! | a counted message of the exchange | [`Engine::answer`] | orders |
-//! | a message of a snapshot, for who is late | [`Engine::snapshot`] | orders, behind the last |
-//! | the time | [`Engine::poll`] | a request for lost messages |
+//! | a message of a snapshot, for who is late or lost some | [`Engine::snapshot`] | orders, behind the last |
+//! | the time | [`Engine::poll`] | a request for lost messages; orders, if the strategy asked for it |
 //! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
-use crate::book::{self, Books, BooksConfig};
+use crate::book::{self, Book, BookError, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
 use crate::proto::glimpse::SnapshotMessage;
-use crate::proto::itch::Message;
+use crate::proto::itch::{Message, StockDirectory};
 use crate::proto::{mold, ouch};
-use crate::strategy::{Desk, MarketEvent, Outbox, Strategy};
+use crate::strategy::{Desk, MarketEvent, Notes, Outbox, Strategy, Trade};
 use thiserror::Error;
 
 /// What an engine is made of. Books are kept of the symbols that may be traded, and of those alone,
@@ -62,6 +62,8 @@ pub struct EngineStats {
     pub malformed_answers: u64,
     /// Snapshots whose end cannot be read, or names a message that the feed is not near.
     pub broken_snapshots: u64,
+    /// Times that the books were given up, for a snapshot to come: [`Engine::hold`].
+    pub held: u64,
     /// Orders and cancels that the connection did not take.
     pub unsent: u64,
 }
@@ -88,12 +90,14 @@ pub struct Engine<S> {
 #[derive(Debug)]
 struct Market<S> {
     books: Books,
-    config: BooksConfig,
     entry: OrderEntry,
     symbols: Vec<ouch::Symbol>,
     locates: Box<[u16]>,
     strategy: S,
     stats: EngineStats,
+    notes: Notes,
+    /// A book may be wrong, and a snapshot would mend it.
+    is_broken: bool,
 }
 
 impl<S: Strategy> Engine<S> {
@@ -110,13 +114,14 @@ impl<S: Strategy> Engine<S> {
         Ok(Self {
             arbiter: Arbiter::new(config.feed)?,
             market: Market {
-                books: Books::new(books.clone())?,
-                config: books,
+                books: Books::new(books)?,
                 locates: vec![0; symbols.len()].into(),
                 symbols,
                 entry: OrderEntry::new(config.orders)?,
                 strategy,
                 stats: EngineStats::default(),
+                notes: Notes::default(),
+                is_broken: false,
             },
         })
     }
@@ -149,9 +154,11 @@ impl<S: Strategy> Engine<S> {
 
     /// Takes a message of a snapshot, by its number in its session: the first one empties the
     /// books, the last one goes on with the feed, of which everything was held. Before that the
-    /// strategy hears nothing. A feed that has begun takes no snapshot: it is whole.
+    /// strategy hears nothing, and has no book to look at. A feed that has begun takes no snapshot:
+    /// it is whole.
     ///
-    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held).
+    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and
+    /// after [`Engine::hold`].
     pub fn snapshot(
         &mut self,
         number: u64,
@@ -172,6 +179,7 @@ impl<S: Strategy> Engine<S> {
                 Snapshot::GoesOn
             }
             Ok(SnapshotMessage::End(next)) if self.arbiter.may_start_at(next) => {
+                market.find_locates();
                 market.tell(MarketEvent::Joined, now_ns, outbox);
                 self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
                 Snapshot::Whole
@@ -183,15 +191,38 @@ impl<S: Strategy> Engine<S> {
         }
     }
 
-    /// Does what is due: says which messages to ask for, if any.
+    /// Whether a book may be wrong and a snapshot would mend that: messages were lost, or one did
+    /// not fit. A book that is too small for its market stays wrong, whoever tells of it.
+    #[inline]
+    pub const fn wants_snapshot(&self) -> bool {
+        self.market.is_broken
+    }
+
+    /// Gives the books up, and holds the feed until a snapshot is whole: [`Engine::snapshot`]. No
+    /// order leaves meanwhile, for there is no book to compare it with.
+    pub fn hold(&mut self) {
+        self.arbiter.wait_for_snapshot();
+        self.market.books.suspect_all();
+        self.market.is_broken = false;
+        self.market.stats.held += 1;
+    }
+
+    /// Does what is due: tells the strategy of the time that it asked for, and says which messages
+    /// to ask for, if any.
     pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
         let market = &mut self.market;
+        if market.notes.wake_ns <= now_ns {
+            market.notes.wake_ns = u64::MAX;
+            market.tell(MarketEvent::Time, now_ns, outbox);
+        }
         self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox))
     }
 
-    /// When [`Engine::poll`] has something to do; `None` while nothing is missing.
+    /// When [`Engine::poll`] has something to do; `None` while nothing is missing and the strategy
+    /// waits for no time.
     pub fn poll_at(&self) -> Option<u64> {
-        self.arbiter.poll_at()
+        let wake_at = Some(self.market.notes.wake_ns).filter(|&wake_ns| wake_ns != u64::MAX);
+        self.arbiter.poll_at().map_or(wake_at, |at| Some(at.min(self.market.notes.wake_ns)))
     }
 
     /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders
@@ -225,15 +256,14 @@ impl<S: Strategy> Engine<S> {
 
     /// What happened so far.
     pub const fn stats(&self) -> EngineStats {
-        self.market.stats
+        EngineStats { unsent: self.market.notes.unsent, ..self.market.stats }
     }
 }
 
 impl<S: Strategy> Market<S> {
     fn desk<'a>(&'a mut self, now_ns: u64, outbox: &'a mut dyn Outbox) -> (&'a mut S, Desk<'a>) {
-        let Self { books, entry, locates, strategy, stats, .. } = self;
-        let unsent = &mut stats.unsent;
-        (strategy, Desk { books, entry, locates, outbox, now_ns, unsent })
+        let Self { books, entry, locates, strategy, notes, .. } = self;
+        (strategy, Desk { books, entry, locates, outbox, now_ns, notes })
     }
 
     fn tell(&mut self, event: MarketEvent, now_ns: u64, outbox: &mut dyn Outbox) {
@@ -246,41 +276,61 @@ impl<S: Strategy> Market<S> {
         match event {
             Event::Message { bytes, .. } => self.message(bytes, now_ns, outbox),
             Event::Lost { .. } => {
-                self.books.suspect_all();
+                self.suspect_all();
                 self.tell(MarketEvent::Lost, now_ns, outbox);
             }
             Event::SessionStarted(_) => {
                 self.empty();
                 self.tell(MarketEvent::NewSession, now_ns, outbox);
             }
-            Event::SessionEnded { .. } => {}
+            Event::SessionEnded { .. } => self.tell(MarketEvent::SessionEnded, now_ns, outbox),
         }
     }
 
     /// No books, as in the morning.
     fn empty(&mut self) {
-        // Made anew once a day, and by the same configuration: it was right before.
-        if let Ok(books) = Books::new(self.config.clone()) {
-            self.books = books;
-        }
+        self.books.clear();
         self.locates.fill(0);
+        self.is_broken = false;
+    }
+
+    fn suspect_all(&mut self) {
+        self.books.suspect_all();
+        self.is_broken = true;
+    }
+
+    /// Notes that a message did not fit its book.
+    #[cold]
+    fn misfit(&mut self, error: BookError) {
+        let is_full = matches!(
+            error,
+            BookError::NoBook(_) | BookError::NoOrderSlot(_) | BookError::NoLevel { .. }
+        );
+        self.is_broken |= !is_full;
     }
 
     /// Applies a message of a snapshot. One that cannot be makes every book suspect.
     fn take_in(&mut self, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else {
             self.stats.malformed_messages += 1;
-            return self.books.suspect_all();
+            return self.suspect_all();
         };
-        self.note_locate(&message);
         // What does not fit makes its book suspect, and is counted there.
-        let _ = self.books.apply(&message);
+        if let Err(error) = self.books.apply(&message) {
+            self.misfit(error);
+        }
+    }
+
+    /// Notes the locates of the securities that are traded, from the books of a snapshot.
+    fn find_locates(&mut self) {
+        for (symbol, locate) in self.symbols.iter().zip(&mut self.locates) {
+            let book = self.books.iter().find(|book| book.stock() == *symbol);
+            *locate = book.map_or(0, Book::locate);
+        }
     }
 
     /// Notes the locate of a security that is traded.
-    #[inline]
-    fn note_locate(&mut self, message: &Message<'_>) {
-        let Message::StockDirectory(directory) = message else { return };
+    fn note_locate(&mut self, directory: &StockDirectory) {
         let places = self.symbols.iter().zip(&mut self.locates);
         for (_, locate) in places.filter(|(symbol, _)| **symbol == directory.stock) {
             *locate = directory.header.locate.get();
@@ -294,21 +344,99 @@ impl<S: Strategy> Market<S> {
             Err(_) => {
                 self.stats.malformed_messages += 1;
                 // It may have been about any book.
-                self.books.suspect_all();
+                self.suspect_all();
                 self.tell(MarketEvent::Lost, now_ns, outbox);
                 return;
             }
         };
-        self.note_locate(&message);
-        self.stats.unknown_messages += u64::from(matches!(message, Message::Unknown(_)));
         match self.books.apply(&message) {
-            Ok(Some(change)) => self.tell(MarketEvent::Book(change), now_ns, outbox),
-            Ok(None) => {}
-            Err(_) => {
+            Ok(Some(change)) => {
+                self.tell(MarketEvent::Book(change), now_ns, outbox);
+                if S::HEARS_TRADES
+                    && let Some(trade) = traded(&message, change)
+                {
+                    self.tell(MarketEvent::Trade(trade), now_ns, outbox);
+                }
+            }
+            Ok(None) => self.beside_books(&message, now_ns, outbox),
+            Err(error) => {
+                self.misfit(error);
                 let locate = u16::from_be_bytes([bytes[1], bytes[2]]);
                 self.tell(MarketEvent::Suspect(locate), now_ns, outbox);
             }
         }
+    }
+
+    /// Tells of a message that changed no book, if it is about one, or about the whole market.
+    fn beside_books(&mut self, message: &Message<'_>, now_ns: u64, outbox: &mut dyn Outbox) {
+        let about = |locate: u16| self.books.get(locate).map(|_| locate);
+        let trade = |locate, price, shares, match_number| Trade {
+            locate,
+            price,
+            shares,
+            standing: None,
+            is_counted: true,
+            match_number,
+        };
+        let event = match *message {
+            Message::Trade(_) | Message::CrossTrade(_) if !S::HEARS_TRADES => None,
+            Message::Trade(m) => about(m.header.locate.get()).map(|locate| {
+                let shares = m.shares.get().into();
+                MarketEvent::Trade(trade(locate, m.price.get(), shares, m.match_number.get()))
+            }),
+            // Auctions that nobody traded in are in the feed, too.
+            Message::CrossTrade(m) if m.shares.get() != 0 => {
+                about(m.header.locate.get()).map(|locate| {
+                    let (price, shares) = (m.price.get(), m.shares.get());
+                    MarketEvent::Trade(trade(locate, price, shares, m.match_number.get()))
+                })
+            }
+            Message::BrokenTrade(m) => about(m.header.locate.get()).map(|locate| {
+                MarketEvent::TradeBroken { locate, match_number: m.match_number.get() }
+            }),
+            Message::TradingAction(m) => about(m.header.locate.get())
+                .map(|locate| MarketEvent::Status { locate, state: m.state }),
+            Message::OperationalHalt(m) => about(m.header.locate.get()).map(|locate| {
+                MarketEvent::OperationalHalt { locate, market: m.market, action: m.action }
+            }),
+            Message::StockDirectory(directory) => return self.note_locate(directory),
+            Message::Unknown(_) => {
+                self.stats.unknown_messages += 1;
+                return;
+            }
+            Message::SystemEvent(m) => Some(MarketEvent::System(m.event)),
+            Message::BreakerStatus(m) => Some(MarketEvent::Breaker(m.level)),
+            _ => None,
+        };
+        if let Some(event) = event {
+            self.tell(event, now_ns, outbox);
+        }
+    }
+}
+
+/// The trade that a message tells of, if it is one with an order of a book, which it changed so.
+#[inline]
+fn traded(message: &Message<'_>, change: Change) -> Option<Trade> {
+    let Change { locate, side, price, .. } = change;
+    let standing = Some(side);
+    match message {
+        Message::Executed(trade) => Some(Trade {
+            locate,
+            price,
+            shares: trade.shares.get().into(),
+            standing,
+            is_counted: true,
+            match_number: trade.match_number.get(),
+        }),
+        Message::ExecutedAtPrice(trade) => Some(Trade {
+            locate,
+            price: trade.price.get(),
+            shares: trade.shares.get().into(),
+            standing,
+            is_counted: trade.printable == b'Y',
+            match_number: trade.match_number.get(),
+        }),
+        _ => None,
     }
 }
 

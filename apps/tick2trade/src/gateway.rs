@@ -2,6 +2,7 @@
 //!
 //! | state | what it means | how it ends |
 //! |---|---|---|
+//! | idle | nobody was asked: a snapshot is needed only when messages are lost | [`Gateway::begin`] |
 //! | connecting | the TCP connection is being opened | it is open |
 //! | logging in | the login went out | it is taken |
 //! | replaying | the day's answers come; the exchange was asked for the next number | it answers |
@@ -14,7 +15,8 @@
 //! was told about the next number is among them, and means nothing.
 //!
 //! The same session with a server of snapshots, [`GatewayConfig::is_snapshot`], stays in
-//! "replaying" until the snapshot is whole, and is done then.
+//! "replaying" until the snapshot is whole, and is done then. A session that ends before is broken:
+//! another is tried.
 //!
 //! No order passes before every answer of the day is known: so a program that was killed comes back
 //! with the orders that it has, and sends none of them twice. What was sent and never arrived is
@@ -66,6 +68,8 @@ pub struct GatewayConfig {
 /// Where order entry stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayState {
+    /// Nobody was asked yet.
+    Idle,
     /// The TCP connection is being opened.
     Connecting,
     /// The login went out.
@@ -94,7 +98,7 @@ pub struct GatewayStats {
     /// Nothing was acknowledged, or said, for too long.
     pub silent: u64,
     /// The peer did what the protocol does not have, or lied about numbers: a
-    /// [`ProtocolError`], or a snapshot whose end cannot be.
+    /// [`ProtocolError`], or a snapshot without an end, or with one that cannot be.
     pub broken: u64,
     /// The login was refused.
     pub rejected: u64,
@@ -126,12 +130,20 @@ impl Gateway {
     /// # Errors
     /// A [`tcp::ConfigError`] for ends that are no pair.
     pub fn new(config: GatewayConfig, tx: TxQueue, now_ns: u64) -> Result<Self, tcp::ConfigError> {
+        let mut gateway = Self::idle(config, tx, now_ns)?;
+        gateway.begin(now_ns);
+        Ok(gateway)
+    }
+
+    /// Has everything, and does nothing before [`Gateway::begin`].
+    ///
+    /// # Errors
+    /// A [`tcp::ConfigError`] for ends that are no pair.
+    pub fn idle(config: GatewayConfig, tx: TxQueue, now_ns: u64) -> Result<Self, tcp::ConfigError> {
         let key = RandomState::new();
         // Behind a restart the exchange may still remember the last connection's port.
         let port = PORTS.start + (key.hash_one(now_ns) % PORTS.len() as u64) as u16;
-        let tcp = connection(&config, port);
-        let initial = tcp::initial_sequence(&key, tcp.local, tcp.remote, now_ns);
-        let line = OrderLine::connect(tcp, initial, tx, now_ns)?;
+        let line = OrderLine::closed(connection(&config, port), tx, now_ns)?;
         let mut outbox = Vec::with_capacity(MAX_PACKET);
         // Replaced before it says anything.
         let soup = Client::new(ClientConfig::default(), now_ns, &mut outbox);
@@ -139,7 +151,7 @@ impl Gateway {
         Ok(Self {
             config,
             line,
-            state: GatewayState::Connecting,
+            state: GatewayState::Idle,
             soup,
             splitter: Splitter::new(MAX_PACKET),
             inbox: Vec::with_capacity(MAX_BYTES),
@@ -148,8 +160,20 @@ impl Gateway {
             end: None,
             key,
             port,
-            stats: GatewayStats { connections: 1, ..GatewayStats::default() },
+            stats: GatewayStats::default(),
         })
+    }
+
+    /// Connects, if it is idle or done: of a server of snapshots, for another one.
+    pub fn begin(&mut self, now_ns: u64) {
+        if self.is_resting() {
+            self.connect(now_ns);
+        }
+    }
+
+    /// Whether it waits for [`Gateway::begin`]: idle, or done in good order.
+    pub const fn is_resting(&self) -> bool {
+        matches!(self.state, GatewayState::Idle | GatewayState::Done(Ended::EndOfSession))
     }
 
     /// Where it stands.
@@ -254,7 +278,7 @@ impl Gateway {
                     }
                     match counted(line, number, payload) {
                         Snapshot::GoesOn => {}
-                        Snapshot::Whole => return self.end(Ended::EndOfSession, now_ns),
+                        Snapshot::Whole => return self.done(Ended::EndOfSession),
                         Snapshot::Broken => {
                             self.stats.broken += 1;
                             return self.wait(now_ns);
@@ -290,7 +314,7 @@ impl Gateway {
     fn follow(&mut self, now_ns: u64) {
         match (self.state, self.line.state()) {
             (GatewayState::Connecting, tcp::State::Established) => self.log_in(now_ns),
-            (GatewayState::Waiting(_) | GatewayState::Done(_), _) => {}
+            (GatewayState::Idle | GatewayState::Waiting(_) | GatewayState::Done(_), _) => {}
             // Answers that came with the end were delivered before.
             (_, tcp::State::CloseWait) => {
                 self.stats.closed += 1;
@@ -330,19 +354,23 @@ impl Gateway {
 
     fn end(&mut self, ended: Ended, now_ns: u64) {
         match ended {
-            Ended::EndOfSession => {}
-            Ended::Rejected(_) => self.stats.rejected += 1,
+            // A snapshot that is whole ends otherwise.
+            Ended::EndOfSession if self.config.is_snapshot => self.stats.broken += 1,
+            Ended::EndOfSession => return self.done(ended),
+            Ended::Rejected(_) => {
+                self.stats.rejected += 1;
+                return self.done(ended);
+            }
             Ended::Silent => self.stats.silent += 1,
             Ended::Protocol(_) => self.stats.broken += 1,
         }
-        match ended {
-            Ended::EndOfSession | Ended::Rejected(_) => {
-                self.line.open(false);
-                self.line.close();
-                self.state = GatewayState::Done(ended);
-            }
-            _ => self.wait(now_ns),
-        }
+        self.wait(now_ns);
+    }
+
+    fn done(&mut self, ended: Ended) {
+        self.line.open(false);
+        self.line.close();
+        self.state = GatewayState::Done(ended);
     }
 
     fn wait(&mut self, now_ns: u64) {

@@ -125,6 +125,12 @@ fn measure(args: &cli::Measure) -> Result<()> {
     if let Some(target) = &args.json {
         target.check()?;
     }
+    if let Some(path) = &args.svg {
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
+            bail!("--svg {}: name a file in a folder that is there", path.display());
+        }
+    }
     let report = measure::run(&measure::Plan {
         ticks: args.ticks,
         warm_up: args.ticks / 10,

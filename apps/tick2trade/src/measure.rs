@@ -235,6 +235,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         lines: venue.lines,
         orders: at(venue.orders_port),
         snapshots: None,
+        joins_late: false,
         requests: at(venue.requests_port),
         answers_port: 26_500,
         user: venue.user,
@@ -293,6 +294,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             let port = Port::from_transport(local, port)?;
             let mut trader = trader_config(&config);
             trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
+            trader.joins_late = plan.late != 0;
             let mut trader = Trader::new(&port, &trader, taker())?;
             // Not before: threads that are made inherit core and priority.
             take_core(plan, 0)?;

@@ -107,6 +107,18 @@ impl OrderLine {
         Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
     }
 
+    /// A line that is not connected: [`OrderLine::reconnect`] does that.
+    ///
+    /// # Errors
+    /// A [`tcp::ConfigError`] for a value out of its range.
+    pub fn closed(config: tcp::Config, tx: TxQueue, now_ns: u64) -> Result<Self, tcp::ConfigError> {
+        let frames = Frames::new(&config);
+        let mut tcp = tcp::Client::connect(config, tcp::Seq(0), now_ns, |_| ())?;
+        tcp.abort(|_| ());
+        let times = SendTimes::default();
+        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+    }
+
     /// Ends this connection, if it has not ended, and starts another on the same queue.
     ///
     /// # Errors
@@ -185,6 +197,11 @@ impl OrderLine {
     /// Where the connection stands.
     pub const fn state(&self) -> tcp::State {
         self.tcp.state()
+    }
+
+    /// Bytes that were sent and are not acknowledged.
+    pub const fn unacknowledged(&self) -> u32 {
+        self.tcp.unacknowledged()
     }
 
     /// Place in the connection of what is sent next.

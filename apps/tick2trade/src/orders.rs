@@ -15,6 +15,7 @@
 //! next number come back, and no order is sent twice.
 
 mod answering;
+mod trades;
 
 use thiserror::Error;
 use zerocopy::IntoBytes;
@@ -25,6 +26,7 @@ use crate::proto::ouch::{
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
 use crate::risk::{self, Intent, Risk};
+use trades::Trades;
 
 /// Bytes of an order as it is sent: the packet's header, the order, an empty appendage.
 pub const ENTER_LEN: usize = soup::HEADER_LEN + EnterOrder::LEN + 2;
@@ -127,6 +129,20 @@ pub enum OrderEvent {
         /// Shares that may still trade.
         left: u32,
     },
+    /// Shares of it that traded did not: the trade is void, and our position as without it. What
+    /// the order had left stays as it is.
+    Broken {
+        /// Our number of it.
+        urn: u32,
+        /// The security, an index of those that may be traded.
+        security: usize,
+        /// Shares.
+        shares: u32,
+        /// Price.
+        price: u32,
+        /// The exchange's letter.
+        reason: u8,
+    },
     /// Shares were taken off it.
     Cancelled {
         /// Our number of it.
@@ -153,8 +169,8 @@ pub enum OrderEvent {
         /// Orders that stood here, and that the exchange never got.
         lost: usize,
     },
-    /// An answer about an order that does not stand, or about more shares than it has: our books
-    /// and the exchange's differ.
+    /// An answer about an order that does not stand, about more shares than it has, or that
+    /// declares a trade void which is none of the last 65,536: our books and the exchange's differ.
     Mismatch {
         /// Number that the answer has.
         urn: u32,
@@ -184,6 +200,21 @@ const fn time_in_force(immediate: bool) -> u8 {
     }
 }
 
+/// One of our orders, as it stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnOrder {
+    /// Our number of it.
+    pub urn: u32,
+    /// The security, an index of those that may be traded.
+    pub security: usize,
+    /// Which way.
+    pub side: Side,
+    /// Its limit, four decimals.
+    pub price: u32,
+    /// Shares that may still trade.
+    pub left: u32,
+}
+
 /// Our orders, their risk, and the bytes that they are sent as. Nothing is allocated after
 /// [`OrderEntry::new`].
 #[derive(Debug)]
@@ -194,6 +225,7 @@ pub struct OrderEntry {
     standing: Box<[Option<Standing>]>,
     count: usize,
     next_urn: u32,
+    trades: Trades,
     risk: Risk,
     mismatches: u64,
 }
@@ -214,6 +246,7 @@ impl OrderEntry {
             standing: vec![None; config.capacity].into(),
             count: 0,
             next_urn: 1,
+            trades: Trades::new(),
             mismatches: 0,
         })
     }
@@ -401,6 +434,19 @@ impl OrderEntry {
     pub fn left(&self, urn: u32) -> Option<u32> {
         let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
         order.map(|order| order.left)
+    }
+
+    /// Every order that may trade, in no order.
+    pub fn standing(&self) -> impl Iterator<Item = OwnOrder> + '_ {
+        self.standing.iter().flatten().map(
+            |&Standing { urn, security, side, price, left, .. }| OwnOrder {
+                urn,
+                security: security as usize,
+                side,
+                price,
+                left,
+            },
+        )
     }
 
     /// Orders that may trade.

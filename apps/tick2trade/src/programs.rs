@@ -162,9 +162,8 @@ pub fn replay(args: &cli::Replay) -> Result<()> {
 pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
     let mut config: TraderConfig = trader_config(&VenueConfig::default());
     config.measure = false;
-    if args.late {
-        config.snapshots = Some(snapshots(&VenueConfig::default()));
-    }
+    config.snapshots = Some(snapshots(&VenueConfig::default()));
+    config.joins_late = args.late;
     let port = Port::open(&args.device).with_context(|| args.device.clone())?;
     let mut trader = Trader::new(&port, &config, taker())?;
     let mut is_open = false;

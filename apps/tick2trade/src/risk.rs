@@ -54,8 +54,8 @@ pub enum Refused {
     Killed,
     /// An answer did not fit: positions may be wrong.
     #[error(
-        "an answer of the exchange did not fit our orders, or declared a trade void, so positions \
-         may be wrong, which a restart hears again: no order leaves for the rest of this session"
+        "an answer of the exchange did not fit our orders, so positions may be wrong, which a \
+         restart hears again: no order leaves for the rest of this session"
     )]
     Doubtful,
     /// No shares, or more than one order may have.
@@ -309,14 +309,21 @@ impl Risk {
 
     /// Shares of an order that stood at the limit `price` traded at `paid`.
     pub fn traded(&mut self, security: usize, side: Side, shares: u32, price: u32, paid: u32) {
+        self.release(security, side, shares, price);
+        self.moved(security, side, shares, paid);
+    }
+
+    /// A trade that was counted is void: its shares go back at the price that was `paid`. What the
+    /// position costs is then as after a trade the other way.
+    pub fn voided(&mut self, security: usize, side: Side, shares: u32, paid: u32) {
+        self.moved(security, side.opposite(), shares, paid);
+    }
+
+    fn moved(&mut self, security: usize, side: Side, shares: u32, paid: u32) {
         let Some(exposure) = self.exposures.get_mut(security) else { return };
-        let standing = exposure.standing(side);
-        *standing = standing.saturating_sub(shares.into());
         let cost = exposure.cost;
         exposure.moved(side, shares, paid);
-        let stood = u64::from(shares) * u64::from(price);
-        self.owed = self.owed.saturating_sub(stood).saturating_sub(cost);
-        self.owed = self.owed.saturating_add(exposure.cost);
+        self.owed = self.owed.saturating_sub(cost).saturating_add(exposure.cost);
     }
 
     /// Lets no order pass any more: what is known of orders and positions may be wrong.
@@ -473,6 +480,23 @@ mod tests {
                 risk.traded(0, closes, 100, 500, 500);
             }
             assert_eq!((risk.owed(), risk.exposure(0)), (0, Some(Exposure::default())));
+        }
+    }
+
+    #[test]
+    fn a_trade_that_is_void_is_no_position_and_no_debt() {
+        for side in [Side::Buy, Side::Sell] {
+            let mut risk = Risk::new(limits(), 1);
+            trade(&mut risk, 0, side, 100, 490);
+            risk.voided(0, side, 100, 490);
+            assert_eq!((risk.owed(), risk.exposure(0)), (0, Some(Exposure::default())));
+            // What was sold on of it is now owed.
+            trade(&mut risk, 0, side, 100, 490);
+            trade(&mut risk, 0, side.opposite(), 60, 500);
+            risk.voided(0, side, 100, 490);
+            let position = risk.exposure(0).unwrap().position;
+            assert_eq!(position, if side == Side::Buy { -60 } else { 60 });
+            assert_eq!(risk.owed(), 60 * 490);
         }
     }
 

@@ -1,32 +1,90 @@
 //! What a trader writes: when a book changed, what to send.
 //!
-//! A [`Strategy`] sees books and answers and says orders; it has no clock, no randomness and no way
-//! to the wire but its [`Desk`], so the same input gives the same orders, to the byte. Two are
-//! here: [`Taker`] takes what is offered at a price, [`Quoter`] stands on both sides of the book.
+//! A [`Strategy`] sees books, trades, halts and answers and says orders; it has no clock, no
+//! randomness and no way to the wire but its [`Desk`], so the same input gives the same orders, to
+//! the byte. Two are here: [`Taker`] takes what is offered at a price, [`Quoter`] stands on both
+//! sides of the book.
 
 use crate::book::{Book, Books, Change, Health};
-use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, REPLACE_LEN, Refused};
+use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, OwnOrder, REPLACE_LEN, Refused};
 use crate::proto::Side;
-use crate::risk::Intent;
+use crate::risk::{Exposure, Intent};
 
 /// What happened on the market.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MarketEvent {
     /// A message changed a book.
     Book(Change),
+    /// Shares of a security with a book traded, told to who [wants it](Strategy::HEARS_TRADES). If
+    /// an order of the book was one of the two, the change of the book was told before.
+    Trade(Trade),
+    /// A trade is declared void; the books stay as they are.
+    TradeBroken {
+        /// The security.
+        locate: u16,
+        /// The trade.
+        match_number: u64,
+    },
+    /// Trading of a security with a book changed: [`Book::trading`] says so from now on.
+    Status {
+        /// The security.
+        locate: u16,
+        /// `T` trades, `H` halted, `P` paused, `Q` quotes only.
+        state: u8,
+    },
+    /// One market halted a security with a book for reasons of its own, or ended that.
+    OperationalHalt {
+        /// The security.
+        locate: u16,
+        /// The market, by its letter: `Q`, `B` or `X`.
+        market: u8,
+        /// `H` halted, `T` trades again.
+        action: u8,
+    },
+    /// The day's course, by its letter: `O` messages start, `S` system hours start, `Q` the market
+    /// opens, `M` it closes, `E` system hours end, `C` messages end.
+    System(u8),
+    /// A level of the market-wide circuit breaker was passed: `1`, `2` or `3`.
+    Breaker(u8),
+    /// The time that [`Desk::wake_at`] named is there.
+    Time,
     /// The book of this locate may be wrong from now on.
     Suspect(u16),
     /// Messages were lost for good: every book may be wrong from now on.
     Lost,
+    /// The feed said that its session is over, and every message of it was told.
+    SessionEnded,
     /// A new session: the books start anew.
     NewSession,
     /// We came late, and the books are as a snapshot has them. What happened since follows.
     Joined,
 }
 
+/// Shares that traded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trade {
+    /// The security.
+    pub locate: u16,
+    /// Price, four decimals.
+    pub price: u32,
+    /// Shares.
+    pub shares: u64,
+    /// Side of the order that stood in the book; `None` if none did: an auction, or an order that
+    /// the book does not show.
+    pub standing: Option<Side>,
+    /// Whether it counts as volume; otherwise another message counts it.
+    pub is_counted: bool,
+    /// Number of the trade.
+    pub match_number: u64,
+}
+
 /// Decides what to send.
 pub trait Strategy {
-    /// A book changed, or is not to be trusted any more.
+    /// Whether it is told of trades, [`MarketEvent::Trade`]: who needs none has the book's change
+    /// alone, and nothing between an execution and its order.
+    const HEARS_TRADES: bool = true;
+
+    /// Something happened on the market, a book is not to be trusted any more, or it is time.
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>);
 
     /// The exchange said something about an order.
@@ -48,7 +106,22 @@ pub struct Desk<'a> {
     pub(crate) locates: &'a [u16],
     pub(crate) outbox: &'a mut dyn Outbox,
     pub(crate) now_ns: u64,
-    pub(crate) unsent: &'a mut u64,
+    pub(crate) notes: &'a mut Notes,
+}
+
+/// What a desk leaves behind.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    /// Orders and cancels that the connection did not take.
+    pub(crate) unsent: u64,
+    /// When the strategy wants to be told of the time; the end of all times for never.
+    pub(crate) wake_ns: u64,
+}
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self { unsent: 0, wake_ns: u64::MAX }
+    }
 }
 
 /// How long an order stands.
@@ -94,7 +167,7 @@ impl Desk<'_> {
             return Ok(Some(urn));
         }
         self.entry.not_sent(urn);
-        *self.unsent += 1;
+        self.notes.unsent += 1;
         Ok(None)
     }
 
@@ -118,7 +191,7 @@ impl Desk<'_> {
             return Ok(Some(new));
         }
         self.entry.not_sent(new);
-        *self.unsent += 1;
+        self.notes.unsent += 1;
         Ok(None)
     }
 
@@ -129,7 +202,7 @@ impl Desk<'_> {
     pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
         let packet = self.entry.cancel(urn, self.now_ns)?;
         let sent = self.outbox.send(&packet);
-        *self.unsent += u64::from(!sent);
+        self.notes.unsent += u64::from(!sent);
         Ok(sent)
     }
 
@@ -138,9 +211,31 @@ impl Desk<'_> {
         self.entry.left(urn)
     }
 
+    /// Our orders that may trade.
+    pub fn orders(&self) -> impl Iterator<Item = OwnOrder> + '_ {
+        self.entry.standing()
+    }
+
+    /// Position of a security that may be traded, and what may still trade of it; `None` for an
+    /// index that there is not.
+    pub fn exposure(&self, security: usize) -> Option<Exposure> {
+        self.entry.risk().exposure(security)
+    }
+
+    /// Shares held of a security, negative for those owed; 0 for an index that there is not.
+    pub fn position(&self, security: usize) -> i64 {
+        self.exposure(security).map_or(0, |exposure| exposure.position)
+    }
+
     /// When what is happening happened, ns.
     pub const fn now_ns(&self) -> u64 {
         self.now_ns
+    }
+
+    /// Asks for [`MarketEvent::Time`] at a time, ns, in the place of one that was asked for before;
+    /// no sooner than after this moment.
+    pub fn wake_at(&mut self, at_ns: u64) {
+        self.notes.wake_ns = at_ns.max(self.now_ns.saturating_add(1));
     }
 }
 
@@ -193,10 +288,12 @@ impl Taker {
 }
 
 impl Strategy for Taker {
+    const HEARS_TRADES: bool = false;
+
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         let is_ours = match event {
-            MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true }) => {
+            MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true, .. }) => {
                 desk.locate(self.security) == Some(locate)
             }
             // What stands may be what it takes.
@@ -223,7 +320,7 @@ const LEAVING: u32 = u32::MAX;
 const NOWHERE: u32 = 0;
 
 /// Stands on both sides of a book at its best prices, and moves when they move. Leaves the market
-/// when the book may be wrong.
+/// when the book may be wrong, does not trade, or the day is over.
 #[derive(Debug, Clone)]
 pub struct Quoter {
     /// The security, an index of those that may be traded.
@@ -233,18 +330,20 @@ pub struct Quoter {
     /// The least distance between the two prices, four decimals.
     pub spread: u32,
     quotes: [Option<(u32, u32)>; 2],
+    is_closed: bool,
 }
 
 impl Quoter {
     /// A quoter that does not stand yet.
     pub const fn new(security: usize, shares: u32, spread: u32) -> Self {
-        Self { security, shares, spread, quotes: [None; 2] }
+        Self { security, shares, spread, quotes: [None; 2], is_closed: false }
     }
 
     /// Where it wants to stand: bid and offer; `None` for nowhere.
     fn wanted(&self, desk: &Desk<'_>) -> [Option<u32>; 2] {
         let book = desk.book(self.security).filter(|book| {
-            book.health() == Health::Sound && book.trading() == b'T' && !book.is_crossed()
+            let trades = book.trading() == b'T' && !self.is_closed;
+            book.health() == Health::Sound && trades && !book.is_crossed()
         });
         let best = |side| book.and_then(|book| book.best(side)).map(|level| level.price);
         let (Some(bid), Some(ask)) = (best(Side::Buy), best(Side::Sell)) else { return [None; 2] };
@@ -280,11 +379,23 @@ impl Quoter {
 }
 
 impl Strategy for Quoter {
+    const HEARS_TRADES: bool = false;
+
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         match event {
             MarketEvent::Book(Change { locate, best_changed, .. })
                 if !best_changed || desk.locate(self.security) != Some(locate) => {}
-            _ => self.stand(desk),
+            MarketEvent::TradeBroken { .. } => {}
+            event => {
+                match event {
+                    MarketEvent::SessionEnded | MarketEvent::System(b'M' | b'E' | b'C') => {
+                        self.is_closed = true;
+                    }
+                    MarketEvent::NewSession | MarketEvent::System(_) => self.is_closed = false,
+                    _ => {}
+                }
+                self.stand(desk);
+            }
         }
     }
 

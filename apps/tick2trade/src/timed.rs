@@ -33,6 +33,8 @@ impl<S> Timed<S> {
 }
 
 impl<S: Strategy> Strategy for Timed<S> {
+    const HEARS_TRADES: bool = S::HEARS_TRADES;
+
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         self.told_ns.set(now_ns());

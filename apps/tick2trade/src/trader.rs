@@ -5,7 +5,7 @@
 //! | line A, line B | UDP to the line's group and port |
 //! | answers | UDP to our port for lost messages |
 //! | orders | TCP from the exchange's order entry |
-//! | snapshot | TCP from the exchange's server of snapshots, for a late join |
+//! | snapshot | TCP from the exchange's server of snapshots, for who came late or lost messages |
 //!
 //! Nothing else reaches them. [`Trader::poll`] looks at each in turn; what a frame leads to is done
 //! before the next is looked at. ARP and the reports that keep the groups coming are
@@ -39,6 +39,9 @@ const UDP: u8 = 17;
 /// Time between two looks of the network and the clock, ns.
 const HOUSE_NS: u64 = 1_000_000;
 const CLOCK_NS: u64 = 1_000_000_000;
+/// Time from one snapshot to the next, at least, ns: books that break again and again are not to
+/// keep the server from others.
+const SNAPSHOT_NS: u64 = 1_000_000_000;
 
 /// Who trades where.
 #[derive(Debug, Clone)]
@@ -53,9 +56,12 @@ pub struct TraderConfig {
     pub lines: [SocketAddrV4; 2],
     /// The exchange's order entry.
     pub orders: SocketAddrV4,
-    /// The exchange's server of snapshots, for who comes late: nothing of the day before is asked
-    /// for then. `None` takes the day from its first message.
+    /// The exchange's server of snapshots: books that lost messages, or that one did not fit, are
+    /// had from there anew. `None` leaves them suspect for the day.
     pub snapshots: Option<SocketAddrV4>,
+    /// The first books, too, are had from there, and nothing of the day before is asked for.
+    /// Otherwise the day is taken from its first message.
+    pub joins_late: bool,
     /// The exchange's server of lost messages.
     pub requests: SocketAddrV4,
     /// Our UDP port, that its answers come to.
@@ -94,6 +100,9 @@ pub enum TraderError {
     /// Addresses that are no pair.
     #[error(transparent)]
     Headers(#[from] HeadersError),
+    /// Nobody to ask for the first books.
+    #[error("a late join needs the address of a server of snapshots; give one, or join early")]
+    NoSnapshots,
 }
 
 // ANCHOR: fed
@@ -139,6 +148,10 @@ pub struct Trader<S> {
     house_ns: u64,
     clock_ns: u64,
     dropped: Dropped,
+    /// Order entry was open once.
+    is_recovered: bool,
+    /// When another snapshot may be asked for.
+    snapshot_ns: u64,
 }
 
 /// Why a frame that a rule led here was not taken.
@@ -180,7 +193,10 @@ impl<S: Strategy> Trader<S> {
     /// A [`TraderError`]: one sentence about what is wrong. Rules and groups are gone again then.
     pub fn new(port: &Port, config: &TraderConfig, strategy: S) -> Result<Self, TraderError> {
         let mut engine = config.engine.clone();
-        if config.snapshots.is_some() {
+        if config.joins_late {
+            if config.snapshots.is_none() {
+                return Err(TraderError::NoSnapshots);
+            }
             engine.feed.start = Start::Held;
         }
         let engine = Engine::new(engine, Timed::new(strategy))?;
@@ -218,16 +234,21 @@ impl<S: Strategy> Trader<S> {
             };
             let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
             let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
-            Ok((fed, Gateway::new(gateway, tx, now_ns())?))
+            Ok((fed, Gateway::idle(gateway, tx, now_ns())?))
         };
         let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
         let snapshot = match config.snapshots {
             Some(at) => {
                 let station = mac(network.resolve_and_wait((*at.ip()).into())?);
-                Some(session(station, at, true)?)
+                let (fed, mut session) = session(station, at, true)?;
+                if config.joins_late {
+                    session.begin(now_ns());
+                }
+                Some((fed, session))
             }
             None => None,
         };
+        gateway.begin(now_ns());
         gateway.line().set_timed(config.measure);
         let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
@@ -254,6 +275,8 @@ impl<S: Strategy> Trader<S> {
             // An update makes its error good in the time since the last one: not a moment later.
             clock_ns: now_ns().saturating_add(CLOCK_NS),
             dropped: Dropped::default(),
+            is_recovered: false,
+            snapshot_ns: 0,
         })
     }
 
@@ -265,9 +288,11 @@ impl<S: Strategy> Trader<S> {
             is_busy = true;
             self.order_frame(mbuf);
         }
-        // Before the day's answers are known no order may leave: the feed waits in its rings, and
-        // what does not fit them is asked for again.
-        if self.gateway.state() == GatewayState::Open {
+        // Before the day's answers are known for the first time no order may leave: the feed waits
+        // in its rings, and what does not fit them is asked for again. Later the books follow it
+        // whatever becomes of order entry, which takes no order while it is not open.
+        self.is_recovered |= self.gateway.state() == GatewayState::Open;
+        if self.is_recovered {
             for source in [Source::A, Source::B, Source::Retransmission] {
                 if let Some(mbuf) = self.feeds[source as usize].rx.rx_one() {
                     is_busy = true;
@@ -279,6 +304,9 @@ impl<S: Strategy> Trader<S> {
         let now = now_ns();
         if self.engine.poll_at().is_some_and(|at| at <= now) {
             self.ask(now);
+        }
+        if self.engine.wants_snapshot() {
+            self.ask_for_books(now);
         }
         self.gateway.poll(now);
         if let Some((_, session)) = &mut self.snapshot {
@@ -337,17 +365,31 @@ impl<S: Strategy> Trader<S> {
         true
     }
 
-    /// Asks for messages that are lost.
+    /// The engine does what is due, and messages that are lost are asked for.
     fn ask(&mut self, now: u64) {
         let line = self.gateway.line();
         line.set_now(now);
-        let Some(Request { packet, .. }) = self.engine.poll(now, line) else { return };
+        let request = self.engine.poll(now, line);
+        // An order that followed the time is not one that followed a frame of the feed.
+        let _ = line.take_times();
+        let Some(Request { packet, .. }) = request else { return };
         let mut frame = [0; 14 + 20 + 8 + crate::proto::mold::HEADER_LEN];
         let at = self.request.len_bytes();
         frame[at..].copy_from_slice(packet.as_bytes());
         // The addresses are of one family, and the frame has room: it is that long.
         if self.request.write(&mut frame).is_ok() {
             self.gateway.line().send_frame(&frame);
+        }
+    }
+
+    /// Gives up books that may be wrong, and asks for them as they stand.
+    #[cold]
+    fn ask_for_books(&mut self, now: u64) {
+        let Some((_, session)) = &mut self.snapshot else { return };
+        if session.is_resting() && now >= self.snapshot_ns {
+            self.snapshot_ns = now.saturating_add(SNAPSHOT_NS);
+            self.engine.hold();
+            session.begin(now);
         }
     }
 
@@ -387,7 +429,8 @@ impl<S: Strategy> Trader<S> {
         &mut self.gateway
     }
 
-    /// Where a late join stands: done when the books are there. `None` for who came in time.
+    /// Where the session for snapshots stands: idle before one is needed, done when the books are
+    /// there; one that ends before that is tried again. `None` without a server of them.
     pub fn joining(&self) -> Option<GatewayState> {
         self.snapshot.as_ref().map(|(_, session)| session.state())
     }

@@ -23,6 +23,7 @@ use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::proto::soup::{Ended, Reject};
 use ferrocx_tick2trade::proto::{Side, Text, mold};
 use ferrocx_tick2trade::strategy::{Outbox, Quoter};
+use ferrocx_tick2trade::tcp;
 use ferrocx_tick2trade::trader::{Dropped, Trader, TraderConfig};
 
 /// What happens to frames between exchange and device, beside what a cable does.
@@ -30,6 +31,8 @@ use ferrocx_tick2trade::trader::{Dropped, Trader, TraderConfig};
 struct Meddler {
     /// Frames of TCP do not pass.
     cuts_tcp: bool,
+    /// Nothing of the device's passes.
+    is_deaf: bool,
     /// Frames for the device.
     more: Vec<Vec<u8>>,
 }
@@ -79,15 +82,15 @@ impl<W: Wire> Wire for Meddled<W> {
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
-        let (more, cuts_tcp) = {
+        let (more, is_deaf) = {
             let mut meddler = lock(&self.meddler);
-            (take(&mut meddler.more), meddler.cuts_tcp)
+            (take(&mut meddler.more), meddler.cuts_tcp || meddler.is_deaf)
         };
         for frame in more {
             self.send(&frame, now_ns);
         }
         self.wire.flush(now_ns);
-        if cuts_tcp {
+        if is_deaf {
             // Nothing else comes from a trader while its connection is cut.
             while self.wire.receive(now_ns).is_some() {}
         }
@@ -184,7 +187,8 @@ impl Day {
         while !done(self) {
             self.round();
             let state = self.trader.gateway().state();
-            assert!(now_ns() < limit, "{what}: {state:?} {:?}", self.stats());
+            let next = (self.trader.engine().arbiter().next(), self.trader.gateway().next_answer());
+            assert!(now_ns() < limit, "{what}: {state:?} {next:?} {:?}", self.stats());
         }
     }
 
@@ -196,8 +200,12 @@ impl Day {
         self.trader.gateway().stats()
     }
 
-    /// Whether the trader has heard all that the exchange said.
+    /// Whether the trader has heard all that the exchange said, and what it said itself arrived.
     fn has_heard_all(&mut self) -> bool {
+        let line = self.trader.gateway().line();
+        if line.state() == tcp::State::Established && line.unacknowledged() != 0 {
+            return false;
+        }
         let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
         self.trader.engine().arbiter().next() == sent as u64 + 1
             && self.trader.gateway().next_answer() == answers as u64 + 1
@@ -533,4 +541,130 @@ fn a_feed_that_is_faster_than_we_are_is_caught_up_with() {
     let stats = day.trader.engine().arbiter().stats();
     assert!(stats.gaps > before.gaps && stats.requests > before.requests);
     assert_eq!(stats.lost, 0);
+}
+
+/// The connection is cut for longer than the rings could hold: the books follow the feed all the
+/// same, and nothing is lost.
+#[test]
+fn books_follow_the_feed_while_order_entry_is_cut() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 2_000);
+    lock(&day.meddler).cuts_tcp = true;
+    day.until("to notice", |day| day.stats().silent > 0);
+    let requests = day.trader.engine().arbiter().stats().requests;
+    for _ in 0..200 {
+        day.venue(|venue| venue.step(now_ns()));
+        day.until("to hear the feed", |day| {
+            assert_ne!(day.trader.gateway().state(), GatewayState::Open);
+            day.trader.engine().arbiter().next() == day.venue(|venue| venue.sent()) as u64 + 1
+        });
+    }
+    let stats = day.trader.engine().arbiter().stats();
+    assert_eq!((stats.requests, stats.lost), (requests, 0), "the rings overflowed");
+    lock(&day.meddler).cuts_tcp = false;
+    day.resume();
+    day.check();
+}
+
+/// A server of snapshots that says that its session is over before the snapshot is whole.
+#[test]
+fn a_snapshot_that_ends_too_soon_is_asked_for_again() {
+    let venue = VenueConfig { halved_snapshots: 2, ..VenueConfig::default() };
+    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let mut day = Day::new(venue, |config| {
+        (config.snapshots, config.joins_late) = (Some(snapshots), true);
+    });
+    (0..300).for_each(|_| day.venue(|venue| venue.step(now_ns())));
+    day.until("to join", |day| day.trader.engine().arbiter().next() != 0);
+    day.until("to open", |day| day.trader.gateway().state() == GatewayState::Open);
+    day.trade();
+    day.check();
+}
+
+/// One datagram that is older than the day, or ahead of it, changes nothing.
+#[test]
+fn one_datagram_of_another_day_or_of_a_wrong_number_ends_no_day() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.engine.feed.attempts = 5);
+    let venue = VenueConfig::default();
+    let other: mold::Session = Text::new("YESTERDAY").unwrap();
+    let before = day.trader.engine().arbiter().stats().clone();
+    for (session, first) in [
+        (Some(other), 0),
+        (Some(other), 1),
+        (Some(other), 1_000_000),
+        (None, 1_000),
+        (None, 60_000),
+        (None, 900_000),
+        (None, 90_000_000),
+    ] {
+        let known = day.trader.engine().arbiter().next();
+        let first = if session.is_some() { first } else { known + first };
+        let mut bytes = [0; 128];
+        let session = session.unwrap_or(venue.session);
+        let mut packet = mold::Builder::new(&mut bytes, session, first).unwrap();
+        assert!(packet.push(b"Sxxyyzzzzzzz"));
+        let frame = datagram(&day, venue.lines[0], packet.finish());
+        day.inject([frame]);
+        // As long as it takes to ask for what is missing and to give it up.
+        let until = now_ns() + 30_000_000;
+        day.until("to give up", |_| now_ns() > until);
+        day.trade();
+        day.run(50);
+        day.check();
+    }
+    let stats = day.trader.engine().arbiter().stats();
+    assert_eq!((stats.lost, stats.foreign - before.foreign), (0, 3));
+    assert_eq!(day.trader.engine().stats().malformed_messages, 0);
+}
+
+/// Books that are wrong are had anew: after messages that nobody brings, and after one that does
+/// not fit, by which a true one is lost.
+#[test]
+fn books_that_may_be_wrong_are_had_anew_from_a_snapshot() {
+    let venue = VenueConfig::default();
+    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let mut day = Day::trading(VenueConfig::default(), |config| {
+        config.snapshots = Some(snapshots);
+        config.engine.feed.attempts = 3;
+    });
+    assert_eq!(day.trader.joining(), Some(GatewayState::Idle), "nobody is asked in vain");
+    let connections = day.stats().connections;
+    for round in 1..=2 {
+        lock(&day.meddler).is_deaf = true;
+        day.venue(|venue| venue.burst_loss(200, now_ns()));
+        day.until("to lose them", |day| {
+            day.venue(|venue| venue.step(now_ns()));
+            day.trader.engine().arbiter().stats().lost >= 200 * round
+        });
+        lock(&day.meddler).is_deaf = false;
+        day.until("to have the books", |day| {
+            day.trader.joining() == Some(GatewayState::Done(Ended::EndOfSession))
+                && day.trader.engine().stats().held == round
+        });
+        day.trade();
+        day.check();
+    }
+    // An order that never was is executed: the book says so, and what the number belonged to is
+    // missing.
+    let trade = ferrocx_tick2trade::proto::itch::Executed {
+        header: ferrocx_tick2trade::proto::itch::Header::new(b'E', 1, 0),
+        reference: u64::MAX.into(),
+        shares: 1.into(),
+        match_number: 1.into(),
+    };
+    let known = day.trader.engine().arbiter().next();
+    let mut bytes = [0; 128];
+    let mut packet = mold::Builder::new(&mut bytes, venue.session, known).unwrap();
+    assert!(packet.push(zerocopy::IntoBytes::as_bytes(&trade)));
+    let frame = datagram(&day, venue.lines[0], packet.finish());
+    day.inject([frame]);
+    // Before the true one of that number, which would win otherwise.
+    day.until("to take it", |day| day.trader.engine().arbiter().next() == known + 1);
+    day.until("to have the books again", |day| {
+        day.venue(|venue| venue.step(now_ns()));
+        day.trader.engine().stats().held == 3
+            && day.trader.joining() == Some(GatewayState::Done(Ended::EndOfSession))
+    });
+    day.trade();
+    day.check();
+    assert_eq!(day.stats().connections, connections, "order entry is as it was");
 }

@@ -90,6 +90,15 @@ fn what_cannot_be_played_is_said_in_a_sentence() {
     };
     assert!(why(b"").ends_with("holds nothing of the feed"), "{}", why(b""));
     assert!(why(&[0, 12, b'S']).contains("it ends in the middle of message 1"));
+    let zipped = why(&[0x1f, 0x8b, 8, 0, 0]);
+    assert!(zipped.ends_with("it is compressed by gzip: unpack it first, by gunzip --keep"));
+    let mut same = plan(&file, "AAPL", None);
+    same.lines.groups[1] = same.lines.groups[0];
+    let said = play(&same, Taker::new(0, 1, 1)).unwrap_err().to_string();
+    assert!(said.starts_with("line A and line B are both at 239.1.1.1:26400; give"), "{said}");
+    day::write(1_000, 1, std::fs::File::create(&file).unwrap(), std::io::sink()).unwrap();
+    let said = play(&plan(&file, "ZZZZ", None), Taker::new(0, 1, 1)).unwrap_err().to_string();
+    assert!(said.contains("does not list ZZZZ: it lists AAAAAAAA, BBBBBBBB, "), "{said}");
     for pace in ["", "0", "-1", "fast", "nan", "1e9"] {
         assert!(pace.parse::<Pace>().unwrap_err().contains("give max, or 1"), "{pace}");
     }

@@ -101,6 +101,8 @@ struct Eager<const ACT: u8> {
 }
 
 impl<const ACT: u8> Strategy for Eager<ACT> {
+    const HEARS_TRADES: bool = false;
+
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
         const { assert!(ACT <= Act::Replace as u8, "something that is done") };

@@ -146,6 +146,14 @@ impl Levels {
         index + 1 == self.entries.len()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     #[inline]
     pub(super) fn remove(&mut self, index: usize) {
         if self.is_best(index) {

@@ -3,7 +3,8 @@
 //! [`Books`] takes every message of the feed. Everything is allocated at the start: orders in one
 //! table that all books share, levels in each book. What does not fit is an error that says which
 //! limit was too small, and the book is [`Health::Suspect`] from then on: a book that may be wrong
-//! says so.
+//! says so. Where debug assertions are on, each change is followed by a look at the level that it
+//! was made to and at the best one: their sums, their orders, their places.
 //!
 //! | message | effect |
 //! |---|---|
@@ -36,6 +37,7 @@
 //! assert_eq!((best.price, best.shares, best.orders), (1_503_400, 100, 1));
 //! ```
 
+mod checks;
 mod levels;
 mod orders;
 #[cfg(test)]
@@ -148,6 +150,8 @@ pub struct Change {
     pub locate: u16,
     /// Which side of it; of a replaced order, the side that both are on.
     pub side: Side,
+    /// Price of the level that changed; of a replaced order, where the new one stands.
+    pub price: u32,
     /// Whether price, shares or orders of the side's best level are others than before.
     pub best_changed: bool,
 }
@@ -227,6 +231,9 @@ pub struct StandingOrder {
     pub shares: u32,
 }
 
+/// Side and price of a level that changed, and whether it was or is the best one.
+type Touched = (Side, u32, bool);
+
 /// The books of a day.
 #[derive(Debug)]
 pub struct Books {
@@ -289,6 +296,18 @@ impl Books {
         self.by_locate[usize::from(locate)] = index as u32;
         (self.books[index].locate, self.books[index].stock) = (locate, stock);
         Ok(())
+    }
+
+    /// No books, as in the morning; nothing is allocated, and errors stay counted.
+    pub fn clear(&mut self) {
+        for book in &mut self.books[..self.listed] {
+            self.by_locate[usize::from(book.locate)] = NONE;
+            book.bids.clear();
+            book.asks.clear();
+            (book.health, book.trading) = (Health::Sound, b'T');
+        }
+        self.listed = 0;
+        self.orders.clear();
     }
 
     /// The book of a locate, if it has one.
@@ -393,14 +412,17 @@ impl Books {
     fn with(
         &mut self,
         locate: u16,
-        change: impl FnOnce(&mut Self, usize) -> Result<(Side, bool), BookError>,
+        change: impl FnOnce(&mut Self, usize) -> Result<Touched, BookError>,
     ) -> Result<Option<Change>, BookError> {
         let index = self.by_locate[usize::from(locate)] as usize;
         if index >= self.listed {
             return Ok(None);
         }
         match change(self, index) {
-            Ok((side, best_changed)) => Ok(Some(Change { locate, side, best_changed })),
+            Ok((side, price, best_changed)) => {
+                debug_assert_eq!(self.check_touched(index, side, price), Ok(()));
+                Ok(Some(Change { locate, side, price, best_changed }))
+            }
             Err(error) => {
                 self.books[index].health = Health::Suspect;
                 self.errors += 1;
@@ -409,7 +431,7 @@ impl Books {
         }
     }
 
-    /// An order enters. Says its side, and whether it stands at the best level.
+    /// An order enters.
     fn add(
         &mut self,
         book: usize,
@@ -417,7 +439,7 @@ impl Books {
         side: u8,
         shares: u32,
         price: u32,
-    ) -> Result<(Side, bool), BookError> {
+    ) -> Result<Touched, BookError> {
         let side = match side {
             b'B' => Side::Buy,
             b'S' => Side::Sell,
@@ -438,7 +460,7 @@ impl Books {
         if prev != NONE {
             self.orders.get_mut(prev).next = slot;
         }
-        Ok((side, levels.is_best(index)))
+        Ok((side, price, levels.is_best(index)))
     }
 
     /// Shares leave an order, all of them if `taken` is `None`; with the last one it leaves.
@@ -447,7 +469,7 @@ impl Books {
         book: usize,
         reference: u64,
         taken: Option<u32>,
-    ) -> Result<(Side, bool), BookError> {
+    ) -> Result<Touched, BookError> {
         let locate = self.books[book].locate;
         let unknown = BookError::UnknownOrder { reference, locate };
         let found = self.orders.found(reference).ok_or(unknown)?;
@@ -469,7 +491,7 @@ impl Books {
             levels.get_mut(index).level.shares -= u64::from(taken);
             self.orders.get_mut(found.slot).shares = left;
         }
-        Ok((order.side, best))
+        Ok((order.side, order.price, best))
     }
 
     /// An order leaves and another, (number, shares, price), enters on its side.
@@ -478,7 +500,7 @@ impl Books {
         book: usize,
         old: u64,
         (reference, shares, price): (u64, u32, u32),
-    ) -> Result<(Side, bool), BookError> {
+    ) -> Result<Touched, BookError> {
         // What would refuse the new order is looked for first: nothing changes by halves.
         let locate = self.books[book].locate;
         let unknown = BookError::UnknownOrder { reference: old, locate };
@@ -514,39 +536,7 @@ impl Books {
         if let Some(place) = place {
             self.orders.rename(found, place, reference);
         }
-        Ok((order.side, best))
-    }
-
-    /// Checks what always holds, by going through everything: levels sorted, their sums right,
-    /// every order linked where it belongs. For tests; `Err` says what does not hold.
-    #[doc(hidden)]
-    pub fn check(&self) -> Result<(), String> {
-        let mut found = 0;
-        for book in self.iter() {
-            for side in [Side::Buy, Side::Sell] {
-                let prices: Vec<_> = book.levels(side).map(|level| level.price).collect();
-                let sorted = match side {
-                    Side::Buy => prices.is_sorted_by(|a, b| a > b),
-                    Side::Sell => prices.is_sorted_by(|a, b| a < b),
-                };
-                if !sorted {
-                    return Err(format!("{} {side:?}: levels {prices:?}", book.locate));
-                }
-                for level in book.levels(side) {
-                    let orders: Vec<_> = self.orders_at(book.locate, side, level.price).collect();
-                    let shares: u64 = orders.iter().map(|order| u64::from(order.shares)).sum();
-                    if (orders.len() as u64, shares) != (u64::from(level.orders), level.shares) {
-                        return Err(format!("{} {side:?}: {level:?} has {orders:?}", book.locate));
-                    }
-                    found += orders.len();
-                }
-            }
-        }
-        if found == self.orders.len() {
-            Ok(())
-        } else {
-            Err(format!("{} orders in the table, {found} in levels", self.orders.len()))
-        }
+        Ok((order.side, price, best))
     }
 }
 

@@ -77,6 +77,16 @@ impl Orders {
         }
     }
 
+    /// No orders, as in the morning.
+    pub(super) fn clear(&mut self) {
+        let last = self.slots.len() - 1;
+        for (slot, order) in self.slots.iter_mut().enumerate() {
+            order.next = if slot == last { NONE } else { slot as u32 + 1 };
+        }
+        self.index.fill(NONE);
+        (self.free, self.len) = (0, 0);
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.len
     }

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::proto::itch;
+use crate::proto::{Text, itch};
 
 const LOCATE: u16 = 7;
 
@@ -50,8 +50,8 @@ fn replace(books: &mut Books, old: u64, new: u64, shares: u32, price: u32) -> Ou
 type Case = fn(&mut Books) -> Outcome;
 type Outcome = Result<Option<Change>, BookError>;
 
-fn change(side: Side, best_changed: bool) -> Outcome {
-    Ok(Some(Change { locate: LOCATE, side, best_changed }))
+fn change(side: Side, price: u32, best_changed: bool) -> Outcome {
+    Ok(Some(Change { locate: LOCATE, side, price, best_changed }))
 }
 
 fn shown(books: &Books, side: Side) -> Vec<(u32, u64, u32)> {
@@ -62,10 +62,10 @@ fn shown(books: &Books, side: Side) -> Vec<(u32, u64, u32)> {
 #[test]
 fn the_best_level_is_the_highest_bid_and_the_lowest_offer() {
     let mut books = books();
-    assert_eq!(add(&mut books, 1, b'B', 10, 100), change(Side::Buy, true));
-    assert_eq!(add(&mut books, 2, b'B', 20, 90), change(Side::Buy, false));
-    assert_eq!(add(&mut books, 3, b'S', 30, 110), change(Side::Sell, true));
-    assert_eq!(add(&mut books, 4, b'S', 40, 105), change(Side::Sell, true));
+    assert_eq!(add(&mut books, 1, b'B', 10, 100), change(Side::Buy, 100, true));
+    assert_eq!(add(&mut books, 2, b'B', 20, 90), change(Side::Buy, 90, false));
+    assert_eq!(add(&mut books, 3, b'S', 30, 110), change(Side::Sell, 110, true));
+    assert_eq!(add(&mut books, 4, b'S', 40, 105), change(Side::Sell, 105, true));
     assert_eq!(shown(&books, Side::Buy), [(100, 10, 1), (90, 20, 1)]);
     assert_eq!(shown(&books, Side::Sell), [(105, 40, 1), (110, 30, 1)]);
     assert!(!books.get(LOCATE).unwrap().is_crossed());
@@ -82,11 +82,11 @@ fn orders_of_a_level_stand_in_the_order_of_their_time_and_a_replaced_one_goes_to
         let orders = books.orders_at(LOCATE, Side::Buy, 100);
         orders.map(|order| (order.reference, order.shares)).collect::<Vec<_>>()
     };
-    assert_eq!(cancel(&mut books, 2, 5), change(Side::Buy, true));
+    assert_eq!(cancel(&mut books, 2, 5), change(Side::Buy, 100, true));
     assert_eq!(references(&books), [(1, 10), (2, 15), (3, 30)]);
-    assert_eq!(replace(&mut books, 1, 9, 11, 100), change(Side::Buy, true));
+    assert_eq!(replace(&mut books, 1, 9, 11, 100), change(Side::Buy, 100, true));
     assert_eq!(references(&books), [(2, 15), (3, 30), (9, 11)]);
-    assert_eq!(cancel(&mut books, 3, 30), change(Side::Buy, true));
+    assert_eq!(cancel(&mut books, 3, 30), change(Side::Buy, 100, true));
     assert_eq!(references(&books), [(2, 15), (9, 11)]);
     books.check().unwrap();
 }
@@ -169,12 +169,12 @@ fn an_order_that_stands_alone_takes_its_level_along() {
         (7, 7, 50, 140, true, [(140, 50), (115, 20), (105, 30)]),
     ];
     for (old, new, shares, price, best, expected) in steps {
-        assert_eq!(replace(&mut books, old, new, shares, price), change(Side::Buy, best));
+        assert_eq!(replace(&mut books, old, new, shares, price), change(Side::Buy, price, best));
         assert_eq!(shown(&books, Side::Buy), expected.map(|(price, sum)| (price, sum, 1)));
         books.check().unwrap();
     }
     // Onto a level that another stands at: behind it.
-    assert_eq!(replace(&mut books, 7, 8, 5, 115), change(Side::Buy, true));
+    assert_eq!(replace(&mut books, 7, 8, 5, 115), change(Side::Buy, 115, true));
     assert_eq!(shown(&books, Side::Buy), [(115, 25, 2), (105, 30, 1)]);
     let there: Vec<_> = books.orders_at(7, Side::Buy, 115).map(|order| order.reference).collect();
     assert_eq!(there, [4, 8]);
@@ -308,5 +308,40 @@ proptest! {
             }
             prop_assert_eq!(books.check(), Ok(()));
         }
+    }
+}
+
+#[test]
+fn cleared_books_are_as_new_ones_whatever_they_held() {
+    let stock = Text::new("AAPL").unwrap();
+    let config = BooksConfig { books: 2, orders: 3, levels: 2, ..BooksConfig::default() };
+    let mut books = Books::new(config).unwrap();
+    let add = |books: &mut Books, locate, reference: u64, price: u32| {
+        books.apply(&Message::AddOrder(&itch::AddOrder {
+            header: itch::Header::new(itch::AddOrder::KIND, locate, 0),
+            reference: reference.into(),
+            side: b'B',
+            shares: 100.into(),
+            stock,
+            price: price.into(),
+        }))
+    };
+    for day in 0..3 {
+        // The same references, and other locates: what is left of yesterday would be in the way.
+        let [first, second] = [10 * day + 1, 10 * day + 2];
+        for locate in [first, second] {
+            books.list(locate, stock).unwrap();
+        }
+        assert_eq!(books.list(first + 5, stock), Err(BookError::NoBook(first + 5)));
+        for (reference, locate) in [(1, first), (2, second), (3, first)] {
+            add(&mut books, locate, reference, 100 + reference as u32).unwrap();
+        }
+        assert_eq!(add(&mut books, first, 4, 101), Err(BookError::NoOrderSlot(4)));
+        books.check().unwrap();
+        assert_eq!((books.order_count(), books.get(first).unwrap().health()), (3, Health::Suspect));
+        books.clear();
+        assert_eq!((books.order_count(), books.iter().len()), (0, 0));
+        assert!(books.get(first).is_none() && books.get(second).is_none());
+        books.check().unwrap();
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+mod told;
+
 use super::*;
 use crate::book::Health;
 use crate::exchange::{Account, Crowd, CrowdConfig, Exchange, ListedSecurity, Output, Publisher};

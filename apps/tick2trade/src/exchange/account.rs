@@ -135,6 +135,12 @@ impl Account {
         }
     }
 
+    /// Whether who is connected, and logged in, was sent every answer.
+    pub fn has_sent_all(&self) -> bool {
+        let next = self.connection.as_ref().and_then(|connection| connection.next);
+        next == Some(self.answers.len())
+    }
+
     /// Every answer of the day.
     pub fn answers(&self) -> &[Vec<u8>] {
         &self.answers

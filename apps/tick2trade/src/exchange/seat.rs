@@ -66,6 +66,11 @@ impl Seat {
         self.is_over = true;
     }
 
+    /// Takes a member again, although the last one was told that its session is over.
+    pub(super) const fn open_again(&mut self) {
+        self.is_over = false;
+    }
+
     /// Resets the connection.
     pub(super) fn reset(&self, sockets: &mut SocketSet<'static>) {
         sockets.get_mut::<tcp::Socket<'_>>(self.socket).abort();

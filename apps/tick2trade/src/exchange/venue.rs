@@ -69,6 +69,8 @@ pub struct VenueConfig {
     pub cancels_on_disconnect: bool,
     /// Bytes for a member that leave at a time, each time in a segment of their own.
     pub answer_bytes: usize,
+    /// Snapshots, the first ones, whose session ends in their middle.
+    pub halved_snapshots: u32,
 }
 
 impl Default for VenueConfig {
@@ -94,6 +96,7 @@ impl Default for VenueConfig {
             reorder_ppm: [0; 2],
             cancels_on_disconnect: false,
             answer_bytes: usize::MAX,
+            halved_snapshots: 0,
         }
     }
 }
@@ -131,6 +134,8 @@ pub struct Venue<W> {
     sockets: SocketSet<'static>,
     orders: Seat,
     snapshots: Seat,
+    /// Snapshots that were begun.
+    begun: u32,
     card: Card,
     received: Vec<u8>,
     rng: [SplitMix64; 2],
@@ -182,6 +187,7 @@ impl<W: Wire> Venue<W> {
             sockets,
             orders,
             snapshots,
+            begun: 0,
             card,
             received: Vec::new(),
             rng: [1, 2].map(|line| SplitMix64::new(seed.wrapping_add(line))),
@@ -369,8 +375,13 @@ impl<W: Wire> Venue<W> {
         }
         if self.snapshots.listen(&mut self.sockets) == Change::Taken {
             // Each snapshot is a session of its own: its first message is number 1.
-            let mut account = account(&self.config);
-            self.snapshot(now_ns).into_iter().for_each(|message| account.push(message));
+            let (mut account, mut messages) = (account(&self.config), self.snapshot(now_ns));
+            self.begun += 1;
+            if self.begun <= self.config.halved_snapshots {
+                messages.truncate(messages.len() / 2);
+            }
+            messages.into_iter().for_each(|message| account.push(message));
+            self.snapshots.open_again();
             account.connected(now_ns);
             self.snapshots.account = account;
         }
@@ -416,6 +427,11 @@ impl<W: Wire> Venue<W> {
             }
         });
         snapshots.receive(sockets, now_ns, |_| ());
+        if (1..=self.config.halved_snapshots).contains(&self.begun)
+            && snapshots.account.has_sent_all()
+        {
+            snapshots.dismiss();
+        }
         self.publish(out, now_ns);
         for seat in [&mut self.orders, &mut self.snapshots] {
             seat.send(&mut self.sockets, now_ns);

@@ -10,7 +10,14 @@
 //! | gap, waiting | the other line may bring it | it comes, or [`ArbiterConfig::wait_ns`] pass |
 //! | gap, asked | a request is out | it comes, or the request is repeated |
 //! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`] |
-//! | holding | a late joiner waits for its snapshot | [`Arbiter::start_at`] |
+//! | holding | who joins late, or lost messages, waits for a snapshot | [`Arbiter::start_at`] |
+//!
+//! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
+//! What it says of numbers ahead is asked for, and given up only when a second one has said that
+//! the feed is there, while nothing of the feed came in between. Another session begins behind the
+//! end of this one, or when this one is silent for [`ArbiterConfig::silence_ns`] and both lines, or
+//! three packets, speak of the other. What a message says is believed as it came first: nothing of
+//! the feed is signed.
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
 //! start. What does not fit into it is not kept, and is asked for again when its turn comes.
@@ -36,15 +43,21 @@
 //! assert_eq!(heard, 1);
 //! ```
 
+mod config;
+mod sessions;
 mod stats;
 #[cfg(test)]
 mod tests;
 mod window;
 
-use thiserror::Error;
+use std::ops::Range;
+
+use zerocopy::IntoBytes;
 
 use crate::proto::mold::{self, Packet, PacketKind, Session};
 
+pub use config::{ArbiterConfig, ConfigError, Start};
+use sessions::Stranger;
 pub use stats::{ArbiterStats, LineStats};
 use window::Window;
 
@@ -58,69 +71,6 @@ pub enum Source {
     B,
     /// The answer to a request.
     Retransmission,
-}
-
-/// How an [`Arbiter`] starts and how patient it is.
-#[derive(Debug, Clone)]
-pub struct ArbiterConfig {
-    /// First message to deliver.
-    pub start: Start,
-    /// Messages ahead of a gap that are kept: a power of two, 2 to 2^24. Default 65,536.
-    pub window: usize,
-    /// The longest message, bytes; longer ones are counted and lost. Default 64: ITCH has 50.
-    pub max_message: usize,
-    /// How long a gap waits for the other line before it is asked for, ns. Default 200 us.
-    pub wait_ns: u64,
-    /// How long a request waits for its answer before it is repeated, ns. Default 2 ms.
-    pub retry_ns: u64,
-    /// Requests without any answer after which messages count as lost. Default 5; 0 never asks.
-    pub attempts: u32,
-    /// The most messages that a request asks for; best below what fits one packet. Default 30.
-    pub per_request: u16,
-    /// How far ahead of everything known a packet's numbers may lie; one further ahead is a lie,
-    /// and not taken. Default 100,000,000 messages.
-    pub max_jump: u64,
-}
-
-impl Default for ArbiterConfig {
-    fn default() -> Self {
-        Self {
-            start: Start::At(1),
-            window: 65_536,
-            max_message: 64,
-            wait_ns: 200_000,
-            retry_ns: 2_000_000,
-            attempts: 5,
-            per_request: 30,
-            max_jump: 100_000_000,
-        }
-    }
-}
-
-/// First message that an [`Arbiter`] delivers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// The one of this number: 1 is the day's first.
-    At(u64),
-    /// Whatever comes first.
-    Live,
-    /// Holds everything until [`Arbiter::start_at`] says where a snapshot ended.
-    Held,
-}
-
-/// Why a configuration was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The window is not a power of two in its range.
-    #[error("a window of {0} messages; a power of two from 2 to 16777216 is possible")]
-    Window(usize),
-    /// No message would fit, or more than a packet holds.
-    #[error("messages of at most {0} bytes; 1 to 65535 are possible")]
-    MaxMessage(usize),
-    /// Requests for nothing, or for the end of the session.
-    #[error("{0} messages per request; 1 to 65534 are possible")]
-    PerRequest(u16),
 }
 
 /// What an [`Arbiter`] says.
@@ -187,10 +137,23 @@ pub struct Arbiter {
     session: Option<Session>,
     /// Number of the next message to deliver; 0 before it is known.
     next: u64,
-    /// One above the highest number that any line spoke of.
+    /// One above the highest number that is believed: the feed went there without a gap, or two
+    /// packets spoke of it.
     known: u64,
-    /// The sender said that no more will come.
-    ended: bool,
+    /// Header of the packet that [`Arbiter::receive_next`] takes: of one message, `next`, while
+    /// nothing is missing, held or ended, and of none otherwise.
+    usual: mold::Header,
+    /// One above the highest number that one packet alone spoke of, if it is above `known`.
+    claimed: u64,
+    /// What `next` was then.
+    claimed_at: u64,
+    /// `claimed` was asked for in vain.
+    is_refused: bool,
+    /// When a packet of the session came last, but for those that [`Arbiter::receive_next`] took.
+    heard_ns: Option<u64>,
+    stranger: Option<Stranger>,
+    /// The sender said that no more will come from this number on.
+    ended: Option<u64>,
     /// [`Event::SessionEnded`] was said.
     finished: bool,
     gap: Option<Gap>,
@@ -205,15 +168,7 @@ impl Arbiter {
     /// # Errors
     /// A [`ConfigError`] for a value out of its range.
     pub fn new(config: ArbiterConfig) -> Result<Self, ConfigError> {
-        if !config.window.is_power_of_two() || !(2..=1 << 24).contains(&config.window) {
-            return Err(ConfigError::Window(config.window));
-        }
-        if !(1..=usize::from(u16::MAX)).contains(&config.max_message) {
-            return Err(ConfigError::MaxMessage(config.max_message));
-        }
-        if !(1..=mold::MAX_MESSAGES).contains(&config.per_request) {
-            return Err(ConfigError::PerRequest(config.per_request));
-        }
+        config.check()?;
         let next = match config.start {
             Start::At(number) => number.max(1),
             Start::Live | Start::Held => 0,
@@ -223,7 +178,13 @@ impl Arbiter {
             session: None,
             next,
             known: next,
-            ended: false,
+            usual: mold::heartbeat(Session::BLANK, 0),
+            claimed: 0,
+            claimed_at: 0,
+            is_refused: false,
+            heard_ns: None,
+            stranger: None,
+            ended: None,
             finished: false,
             gap: None,
             stats: ArbiterStats::new(),
@@ -234,25 +195,23 @@ impl Arbiter {
     /// Takes the usual packet and gives its message: one, of the running session, the next that is
     /// expected, with nothing missing and nothing held. `None`, and nothing happened, for all
     /// others, which are [`Arbiter::receive`]'s.
-    #[inline]
+    #[inline(always)]
     pub fn receive_next<'p>(
         &mut self,
         source: Source,
         packet: &Packet<'p>,
         now_ns: u64,
     ) -> Option<&'p [u8]> {
-        let number = packet.sequence();
-        let is_usual = packet.count() == 1
-            && number == self.next
-            && number == self.known
-            && !self.ended
-            && self.window.is_empty()
-            && self.session == Some(packet.session());
-        let next = number.checked_add(1).filter(|_| is_usual && number != 0)?;
+        if packet.header().as_bytes() != self.usual.as_bytes() {
+            return None;
+        }
+        // A packet of none has none.
         let message = packet.messages().next()?;
-        self.stats.lines[source as usize].packet(1);
+        let number = self.next;
+        let next = number.checked_add(1)?;
+        self.stats.lines[source as usize].next_packet(number, next);
         self.stats.first(source, number, now_ns);
-        (self.next, self.known) = (next, next);
+        (self.next, self.known, self.usual.sequence) = (next, next, next.into());
         Some(message)
     }
 
@@ -266,7 +225,7 @@ impl Arbiter {
         mut deliver: impl FnMut(Event<'_>),
     ) {
         if self.session != Some(packet.session())
-            && !self.roll_over(packet, &mut |event| deliver(event))
+            && !self.roll_over(source, packet, now_ns, &mut |event| deliver(event))
         {
             self.stats.foreign += 1;
             return;
@@ -276,21 +235,60 @@ impl Arbiter {
             self.stats.malformed += 1;
             return;
         };
-        if self.next != 0 && end > self.known.saturating_add(self.config.max_jump) {
+        if end <= self.next && first != 0 && matches!(packet.kind(), PacketKind::Messages(_)) {
+            return self.old(source, first..end, now_ns);
+        }
+        let near = self.spoken().saturating_add(self.config.max_jump);
+        if end > near && self.is_implausible(end, now_ns) {
             self.stats.implausible += 1;
             return;
         }
-        self.stats.lines[source as usize].packet(count);
+        self.heard_ns = Some(now_ns);
+        self.stats.lines[source as usize].packet(first, count);
         match packet.kind() {
             PacketKind::Messages(_) if first == 0 => self.stats.malformed += 1,
             PacketKind::Messages(_) => self.messages(source, first, packet, now_ns, &mut deliver),
             PacketKind::Heartbeat => {}
-            PacketKind::EndOfSession => self.ended = true,
+            PacketKind::EndOfSession => self.ended = Some(first),
         }
-        self.note_known(end, now_ns);
-        if self.ended && self.next == self.known {
-            self.finish(&mut |event| deliver(event));
-        }
+        self.note(first, end, now_ns);
+        self.finish_if_ended(&mut |event| deliver(event));
+        self.note_usual();
+    }
+
+    /// Messages of which every one was there, as they come by the line that is behind.
+    #[inline]
+    fn old(&mut self, source: Source, numbers: Range<u64>, now_ns: u64) {
+        self.heard_ns = Some(now_ns);
+        self.stats.lines[source as usize].packet(numbers.start, numbers.end - numbers.start);
+        numbers.for_each(|number| self.stats.again(source, number, now_ns));
+    }
+
+    /// Notes whether the next packet may go the short way.
+    fn note_usual(&mut self) {
+        let is_usual = self.next == self.known && self.ended.is_none() && self.window.is_empty();
+        let count = match self.session {
+            Some(_) if is_usual && self.next != 0 => 1,
+            _ => 0,
+        };
+        let session = self.session.unwrap_or_default();
+        self.usual = mold::Header { session, sequence: self.next.into(), count: count.into() };
+    }
+
+    /// When a packet of the session came last.
+    fn heard_ns(&self) -> Option<u64> {
+        let last = self.stats.arrived_ns(self.next.saturating_sub(1)).unwrap_or(0);
+        self.heard_ns.map(|heard_ns| heard_ns.max(last))
+    }
+
+    /// Whether the feed cannot be at `end` yet. Of a session of which nothing was heard, nothing is
+    /// known.
+    fn is_implausible(&self, end: u64, now_ns: u64) -> bool {
+        let Some(heard_ns) = self.heard_ns().filter(|_| self.known != 0) else { return false };
+        let silence_ns = u128::from(now_ns.saturating_sub(heard_ns));
+        let more = silence_ns * u128::from(self.config.max_rate) / 1_000_000_000;
+        let limit = u128::from(self.spoken()) + u128::from(self.config.max_jump) + more;
+        u128::from(end) > limit
     }
 
     #[inline]
@@ -327,7 +325,7 @@ impl Arbiter {
             if !self.window.is_empty() {
                 self.drain(&mut |event| deliver(event));
             }
-            self.progress(now_ns);
+            self.progress(source, now_ns);
         }
     }
 
@@ -351,42 +349,76 @@ impl Arbiter {
         }
     }
 
-    fn note_known(&mut self, end: u64, now_ns: u64) {
-        self.known = self.known.max(end).max(self.next);
-        if self.next != 0 && self.next < self.known && self.gap.is_none() {
+    /// A packet spoke of the messages from `first` up to `end`.
+    #[inline]
+    fn note(&mut self, first: u64, end: u64, now_ns: u64) {
+        self.known = self.known.max(self.next);
+        if end > self.known {
+            self.note_ahead(first, end);
+        }
+        if self.ended.is_some_and(|number| self.known > number) {
+            // It goes on: that was not its end.
+            (self.ended, self.finished) = (None, false);
+        }
+        self.note_gap(now_ns);
+    }
+
+    /// Numbers that the feed did not reach in order are believed as far as two packets speak of
+    /// them.
+    fn note_ahead(&mut self, first: u64, end: u64) {
+        if self.known == 0 {
+            // Of a feed that is held, the first packet is all that is known.
+            self.known = end;
+            return;
+        }
+        if self.next != self.claimed_at {
+            // The feed went on from where it was: the packet that was ahead speaks for no other.
+            self.claimed = 0;
+        }
+        let (low, high) = (end.min(self.claimed), end.max(self.claimed));
+        self.known = self.known.max(low);
+        if first <= self.known {
+            self.known = self.known.max(end);
+        }
+        self.is_refused &= high == self.claimed;
+        (self.claimed, self.claimed_at) = (high, self.next);
+    }
+
+    /// One above the highest number that any packet spoke of.
+    #[inline]
+    fn spoken(&self) -> u64 {
+        self.known.max(self.claimed)
+    }
+
+    fn note_gap(&mut self, now_ns: u64) {
+        if self.next != 0 && self.next < self.spoken() && self.gap.is_none() {
+            // What was given up because one packet alone spoke of it is not asked for again and
+            // again.
+            if self.next >= self.known && self.is_refused {
+                return;
+            }
             self.stats.gaps += 1;
             self.gap = Some(Gap { since_ns: now_ns, asked: 0, asked_ns: now_ns });
         }
     }
 
     /// Messages came: a gap is closed, or smaller and to be asked for anew.
-    fn progress(&mut self, now_ns: u64) {
+    fn progress(&mut self, source: Source, now_ns: u64) {
         let Some(gap) = &mut self.gap else { return };
-        if self.next < self.known {
+        let is_answered = source == Source::Retransmission && self.next < self.claimed;
+        if self.next < self.known || is_answered {
             *gap = Gap { since_ns: gap.since_ns, asked: 0, asked_ns: gap.asked_ns };
-        } else {
+        } else if self.next >= self.claimed || self.is_refused {
             self.stats.recovered(now_ns.saturating_sub(gap.since_ns));
             self.gap = None;
         }
     }
 
-    /// A packet of another session: the next day, if the present one is over or it starts at 1.
-    #[cold]
-    fn roll_over(&mut self, packet: &Packet<'_>, deliver: Deliver<'_>) -> bool {
-        let begins = packet.sequence() <= 1;
-        if self.session.is_some() {
-            if !self.ended && !begins {
-                return false;
-            }
-            self.next = 1;
-            self.known = 1;
-            (self.ended, self.finished) = (false, false);
-            self.gap = None;
-            self.window.clear();
-            deliver(Event::SessionStarted(packet.session()));
+    #[inline]
+    fn finish_if_ended(&mut self, deliver: Deliver<'_>) {
+        if self.ended.is_some_and(|number| self.next >= number && self.next == self.known) {
+            self.finish(deliver);
         }
-        self.session = Some(packet.session());
-        true
     }
 
     #[cold]
@@ -398,12 +430,18 @@ impl Arbiter {
 
     /// Does what is due: says which messages to ask for, or that they are lost.
     pub fn poll(&mut self, now_ns: u64, mut deliver: impl FnMut(Event<'_>)) -> Option<Request> {
+        let spoken = self.spoken();
         let gap = self.gap.as_mut()?;
         if now_ns < due(gap, &self.config) {
             return None;
         }
+        if self.next >= spoken {
+            // The feed got to what one packet spoke of, by the short way.
+            self.progress(Source::A, now_ns);
+            return None;
+        }
         // What is missing ends at the first message that is held.
-        let end = self.window.first_from(self.next, self.known).unwrap_or(self.known);
+        let end = self.window.first_from(self.next, spoken).unwrap_or(spoken);
         if gap.asked < self.config.attempts {
             (gap.asked, gap.asked_ns) = (gap.asked + 1, now_ns);
             let per_request = u64::from(self.config.per_request);
@@ -412,16 +450,25 @@ impl Arbiter {
             let packet = mold::request(self.session?, self.next, count);
             return Some(Request { first: self.next, count, packet });
         }
+        self.gap = None;
+        if self.next >= self.known {
+            // One packet alone spoke of them: they may not be.
+            self.stats.unconfirmed += 1;
+            self.is_refused = true;
+            self.window.forget_from(self.next);
+            self.note_usual();
+            return None;
+        }
+        let end = end.min(self.known);
         let lost = end - self.next;
         self.stats.lost += lost;
         deliver(Event::Lost { first: self.next, count: lost });
         self.next = end;
         self.drain(&mut deliver);
-        self.gap = None;
-        self.note_known(self.known, now_ns);
-        if self.ended && self.next == self.known {
-            self.finish(&mut deliver);
-        }
+        self.known = self.known.max(self.next);
+        self.note_gap(now_ns);
+        self.finish_if_ended(&mut deliver);
+        self.note_usual();
         None
     }
 
@@ -437,6 +484,16 @@ impl Arbiter {
         self.known != 0 && (1..=furthest).contains(&number)
     }
 
+    /// Forgets how far the feed is: from here on everything is held, until [`Arbiter::start_at`]
+    /// says where a snapshot ended.
+    pub fn wait_for_snapshot(&mut self) {
+        self.config.start = Start::Held;
+        (self.next, self.known, self.claimed, self.is_refused) = (0, 0, 0, false);
+        (self.heard_ns, self.gap) = (None, None);
+        self.window.clear();
+        self.note_usual();
+    }
+
     /// Goes on behind a snapshot: delivers what was held from `number` on, and what comes then.
     /// What is older is dropped. Nothing happens after the first delivery.
     pub fn start_at(&mut self, number: u64, now_ns: u64, mut deliver: impl FnMut(Event<'_>)) {
@@ -447,7 +504,9 @@ impl Arbiter {
         self.stats.joined_at = self.next;
         self.window.forget_before(self.next);
         self.drain(&mut deliver);
-        self.note_known(self.known, now_ns);
+        self.known = self.known.max(self.next);
+        self.note_gap(now_ns);
+        self.note_usual();
     }
 
     /// Number of the next message to deliver; 0 before it is known.

@@ -18,18 +18,57 @@ pub struct LineStats {
     pub messages: u64,
     /// Messages that came by this line first.
     pub won: u64,
+    /// Times that a packet of this line began behind where its last one ended.
+    pub holes: u64,
+    /// Messages in these holes, less those that came behind by the same line. Nothing says so of
+    /// the end of a session, or of answers to requests.
+    pub missing: u64,
+    /// Number that the next packet is expected to begin with; 0 before the first.
+    expected: u64,
     /// How much later than the other line it was, ns, for messages that both brought.
     pub late_ns: Histogram<u64>,
 }
 
 impl LineStats {
     fn new() -> Self {
-        Self { packets: 0, messages: 0, won: 0, late_ns: histogram() }
+        let late_ns = histogram();
+        Self { packets: 0, messages: 0, won: 0, holes: 0, missing: 0, expected: 0, late_ns }
     }
 
-    pub(super) const fn packet(&mut self, messages: u64) {
+    /// A packet came, of so many messages from this number on.
+    pub(super) fn packet(&mut self, first: u64, messages: u64) {
+        if first != self.expected {
+            self.out_of_place(first, messages);
+        }
+        self.expected = self.expected.max(first.saturating_add(messages));
         self.packets += 1;
         self.messages += messages;
+    }
+
+    /// A packet of one message came; `next` is the number behind it.
+    #[inline]
+    pub(super) fn next_packet(&mut self, number: u64, next: u64) {
+        if number != self.expected {
+            return self.packet(number, 1);
+        }
+        self.expected = next;
+        self.packets += 1;
+        self.messages += 1;
+    }
+
+    #[cold]
+    fn out_of_place(&mut self, first: u64, messages: u64) {
+        if first < self.expected {
+            self.missing = self.missing.saturating_sub(messages);
+        } else if self.expected != 0 {
+            self.holes += 1;
+            self.missing += first - self.expected;
+        }
+    }
+
+    /// Another session begins.
+    pub(super) const fn begin(&mut self) {
+        self.expected = 0;
     }
 }
 
@@ -52,13 +91,16 @@ pub struct ArbiterStats {
     pub malformed: u64,
     /// Packets whose numbers lie further ahead than the configuration believes.
     pub implausible: u64,
+    /// Times that messages which one packet alone spoke of were not to be had: they are not lost,
+    /// and not believed in until another packet speaks of them.
+    pub unconfirmed: u64,
     /// Messages too far ahead to be kept; they are asked for when their turn comes.
     pub out_of_window: u64,
     /// Messages ahead of a gap that are longer than the configuration says; asked for again.
     pub too_long: u64,
     /// Time from a gap's first sign to its end, ns.
     pub recovery_ns: Histogram<u64>,
-    arrivals: Box<[Arrival]>,
+    arrivals: Box<[Arrival; REMEMBERED]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,10 +126,11 @@ impl ArbiterStats {
             foreign: 0,
             malformed: 0,
             implausible: 0,
+            unconfirmed: 0,
             out_of_window: 0,
             too_long: 0,
             recovery_ns: histogram(),
-            arrivals: vec![none; REMEMBERED].into(),
+            arrivals: Box::new([none; REMEMBERED]),
         }
     }
 
@@ -96,6 +139,12 @@ impl ArbiterStats {
     pub(super) fn first(&mut self, source: Source, number: u64, at_ns: u64) {
         self.lines[source as usize].won += 1;
         self.arrivals[number as usize % REMEMBERED] = Arrival { number, at_ns, source };
+    }
+
+    /// When a message came for the first time, if it is one of the last.
+    pub(super) fn arrived_ns(&self, number: u64) -> Option<u64> {
+        let first = self.arrivals[number as usize % REMEMBERED];
+        (first.number == number).then_some(first.at_ns)
     }
 
     /// A message came that was there.

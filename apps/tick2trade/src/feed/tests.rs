@@ -74,10 +74,10 @@ impl Feed {
         });
         assert_eq!(heard, [message]);
         let state = |arbiter: &Arbiter| {
-            let Arbiter { session, next, known, ended, finished, gap, stats, .. } = arbiter;
+            let Arbiter { session, next, known, usual, ended, finished, gap, stats, .. } = arbiter;
             let line = &stats.lines[source as usize];
             let counts = (line.packets, line.messages, line.won, stats.gaps);
-            (*session, *next, *known, *ended, *finished, gap.is_some(), counts)
+            (*session, (*next, *known, *usual), *ended, *finished, gap.is_some(), counts)
         };
         assert_eq!(state(&short), state(&long));
     }
@@ -110,6 +110,27 @@ fn each_message_is_delivered_once_whichever_line_is_first_and_however_packets_ar
 }
 
 #[test]
+fn each_line_is_told_what_it_lost_whatever_the_other_brought() {
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 2, 0);
+    feed.receive(Source::B, 1, 6, 0);
+    let of = |feed: &Feed, line: usize| {
+        let line = &feed.arbiter.stats().lines[line];
+        (line.holes, line.missing, line.won)
+    };
+    // Numbers 3 and 4 are missing, and then number 6; 3 comes behind.
+    feed.receive(Source::A, 5, 1, 0);
+    feed.bytes(Source::A, mold::heartbeat(session("S"), 7).as_bytes(), 0);
+    assert_eq!((of(&feed, 0), of(&feed, 1)), ((2, 3, 2), (0, 0, 4)));
+    feed.receive(Source::A, 3, 1, 0);
+    assert_eq!(of(&feed, 0), (2, 2, 2));
+    // By the short way, too.
+    feed.receive(Source::B, 7, 1, 0);
+    feed.receive(Source::A, 8, 1, 0);
+    assert_eq!((of(&feed, 0), of(&feed, 1)), ((3, 3, 3), (0, 0, 5)));
+}
+
+#[test]
 fn a_gap_waits_for_the_other_line_before_it_is_asked_for() {
     let mut feed = Feed::new(small());
     assert_eq!(feed.receive(Source::A, 1, 1, 0), "1");
@@ -126,6 +147,7 @@ fn what_no_line_brings_is_asked_for_again_and_then_given_up_by_name() {
     let mut feed = Feed::new(small());
     feed.receive(Source::A, 1, 1, 0);
     feed.receive(Source::A, 7, 1, 0);
+    feed.receive(Source::B, 7, 1, 0);
     assert_eq!(feed.poll(200 * US), Some((2, 3)));
     assert_eq!(feed.poll(2_199 * US), None);
     // The answer holds less than was asked for: a new request, and new patience.
@@ -151,19 +173,163 @@ fn a_heartbeat_tells_of_a_lost_tail_and_the_end_waits_for_it() {
 }
 
 #[test]
-fn another_session_is_foreign_until_this_one_is_over_or_it_starts_at_1() {
+fn what_one_packet_alone_speaks_of_is_asked_for_and_not_given_up_by_it() {
     let mut feed = Feed::new(small());
     feed.receive(Source::A, 1, 1, 0);
+    assert_eq!(feed.receive(Source::A, 6, 1, 0), "");
+    assert_eq!(feed.poll(200 * US), Some((2, 3)));
+    assert_eq!(feed.poll(2_200 * US), Some((2, 3)));
+    // The feed goes on below; what was asked for is given up, and nothing is lost.
+    assert_eq!(feed.receive(Source::B, 2, 1, 2_300 * US), "2");
+    assert_eq!(feed.poll(4_200 * US), None);
+    assert_eq!((feed.heard.take(), feed.arbiter.poll_at()), (String::new(), None));
+    let stats = feed.arbiter.stats();
+    assert_eq!((stats.lost, stats.unconfirmed, feed.arbiter.next()), (0, 1, 3));
+    for number in 3..=6 {
+        let said = feed.receive(Source::A, number, 1, 5_000 * US);
+        assert_eq!(said, number.to_string(), "its own, and not what was held");
+    }
+    assert_eq!(feed.arbiter.stats().unconfirmed, 1);
+    // Two packets, and be it at different numbers, are believed as far as both go.
+    feed.receive(Source::A, 9, 1, 6_000 * US);
+    feed.receive(Source::A, 12, 1, 6_000 * US);
+    for now in [6_200, 8_200] {
+        assert_eq!(feed.poll(now * US), Some((7, 2)));
+    }
+    assert_eq!(feed.poll(10_200 * US), None);
+    assert_eq!(feed.heard.take(), "-7+2 9");
+}
+
+#[test]
+fn two_strays_with_the_feed_in_between_are_two_strays_and_a_tail_that_is_said_twice_is_lost() {
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 1, 0);
+    let give_up = |feed: &mut Feed, now: u64| {
+        for at in [200, 2_200, 4_200] {
+            feed.poll((now + at) * US);
+        }
+        feed.heard.take()
+    };
+    assert_eq!(feed.receive(Source::A, 6, 1, 0), "");
+    assert_eq!(give_up(&mut feed, 0), "");
+    assert_eq!(feed.receive(Source::A, 2, 1, 5_000 * US), "2");
+    assert_eq!(feed.receive(Source::A, 9, 1, 10_000 * US), "");
+    assert_eq!(give_up(&mut feed, 10_000), "");
+    assert_eq!(feed.receive(Source::A, 3, 1, 15_000 * US), "3");
+    let stats = feed.arbiter.stats();
+    assert_eq!((stats.lost, stats.unconfirmed), (0, 2));
+    // The last message is lost, nobody has it, and a heartbeat a second says that it was.
+    let tail = mold::heartbeat(session("S"), 5);
+    feed.bytes(Source::A, tail.as_bytes(), 20_000 * US);
+    assert_eq!(give_up(&mut feed, 20_000), "");
+    feed.bytes(Source::A, tail.as_bytes(), 1_020_000 * US);
+    assert_eq!(give_up(&mut feed, 1_020_000), "-4+1");
+}
+
+#[test]
+fn two_strays_are_none_either_before_the_first_is_given_up_if_the_feed_goes_on_between_them() {
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 1, 0);
+    assert_eq!(feed.receive(Source::A, 6, 1, 0), "");
+    assert_eq!(feed.receive(Source::A, 2, 1, US), "2");
+    assert_eq!(feed.receive(Source::B, 1_000, 1, 2 * US), "");
+    for now in [200, 2_200, 4_200, 6_200, 8_200] {
+        feed.poll(now * US);
+    }
+    let stats = feed.arbiter.stats();
+    assert_eq!((feed.heard.take().as_str(), stats.lost, stats.unconfirmed), ("", 0, 1));
+    for number in 3..=8 {
+        assert_eq!(feed.receive(Source::A, number, 1, 9_000 * US), number.to_string());
+    }
+}
+
+#[test]
+fn what_one_packet_speaks_of_is_asked_for_as_long_as_it_is_answered() {
+    let mut feed = Feed::new(ArbiterConfig { window: 64, ..small() });
+    feed.receive(Source::A, 1, 1, 0);
+    feed.receive(Source::A, 50, 1, 0);
+    let mut now = 200;
+    for first in (2..50).step_by(3) {
+        assert_eq!(feed.poll(now * US), Some((first, 3)));
+        let expected = format!("{first} {} {}", first + 1, first + 2);
+        let last = if first == 47 { " 50" } else { "" };
+        let said = feed.receive(Source::Retransmission, first, 3, now * US);
+        assert_eq!(said, format!("{expected}{last}"));
+        now += 2_000;
+    }
+    let stats = feed.arbiter.stats();
+    assert_eq!((stats.lost, stats.unconfirmed, feed.arbiter.has_gap()), (0, 0, false));
+}
+
+#[test]
+fn a_jump_is_believed_by_how_long_the_feed_was_silent() {
+    let rate = ArbiterConfig { max_jump: 10, max_rate: 1_000, ..small() };
+    let mut feed = Feed::new(rate);
+    assert_eq!(feed.receive(Source::A, 1_000_000, 1, 0), "", "nothing is known of the day yet");
+    assert_eq!(feed.arbiter.stats().implausible, 0);
+    feed.bytes(Source::B, mold::heartbeat(session("S"), 1_000_001).as_bytes(), 0);
+    let heartbeat = |feed: &mut Feed, number, now| {
+        feed.bytes(Source::A, mold::heartbeat(session("S"), number).as_bytes(), now);
+        feed.arbiter.stats().implausible
+    };
+    assert_eq!(heartbeat(&mut feed, 1_000_012, 0), 1);
+    assert_eq!(heartbeat(&mut feed, 1_000_012, US), 2, "0.001 messages more");
+    assert_eq!(heartbeat(&mut feed, 1_000_012, 1_000 * US), 2, "one more");
+    // What was taken counts as heard, and as where the feed may be: 10 and 999 further.
+    assert_eq!(heartbeat(&mut feed, 1_001_022, 1_000_000 * US), 3);
+    assert_eq!(heartbeat(&mut feed, 1_001_021, 1_000_000 * US), 3);
+}
+
+#[test]
+fn another_session_is_foreign_until_this_one_is_over() {
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 1, 0);
+    for number in [0, 1, 5] {
+        let other = mold::heartbeat(session("T"), number);
+        for line in [Source::A, Source::B, Source::A, Source::B] {
+            assert_eq!(feed.bytes(line, other.as_bytes(), 4_999_999 * US), "");
+        }
+    }
+    assert_eq!(feed.arbiter.stats().foreign, 12);
+    // An end that is not there yet is none, and neither is one that is followed by more.
+    let end = |number| mold::end_of_session(session("S"), number);
     let other = mold::heartbeat(session("T"), 5);
+    assert_eq!(feed.bytes(Source::A, end(3).as_bytes(), 0), "");
     assert_eq!(feed.bytes(Source::A, other.as_bytes(), 0), "");
-    assert_eq!(feed.arbiter.stats().foreign, 1);
-    let end = mold::end_of_session(session("S"), 2);
-    assert_eq!(feed.bytes(Source::A, end.as_bytes(), 0), "end2");
+    assert_eq!(feed.receive(Source::A, 2, 2, 0), "2 3");
+    assert_eq!(feed.bytes(Source::A, other.as_bytes(), 0), "");
+    assert_eq!(feed.bytes(Source::A, end(4).as_bytes(), 0), "end4");
     assert_eq!(feed.bytes(Source::A, other.as_bytes(), 0), "startT");
     assert_eq!((feed.arbiter.next(), feed.arbiter.has_gap()), (1, true));
-    let first = mold::heartbeat(session("U"), 1);
-    assert_eq!(feed.bytes(Source::A, first.as_bytes(), 0), "startU");
-    assert_eq!((feed.arbiter.next(), feed.arbiter.has_gap()), (1, false));
+}
+
+#[test]
+fn a_session_that_is_silent_gives_way_to_one_that_more_than_one_packet_speaks_of() {
+    const S: u64 = 1_000_000_000;
+    let other = mold::heartbeat(session("T"), 1);
+    let third = mold::heartbeat(session("U"), 1);
+    // Both lines; or three packets of one.
+    for lines in [&[Source::A, Source::B][..], &[Source::B, Source::B, Source::B]] {
+        let mut feed = Feed::new(small());
+        feed.receive(Source::A, 1, 1, 0);
+        // One that came before the silence does not count, nor one of another session.
+        feed.bytes(Source::A, other.as_bytes(), S);
+        feed.bytes(Source::A, third.as_bytes(), 5 * S);
+        for (at, &line) in lines.iter().enumerate() {
+            let last = at + 1 == lines.len();
+            let expected = if last { "startT" } else { "" };
+            assert_eq!(feed.bytes(line, other.as_bytes(), 5 * S), expected);
+        }
+        assert_eq!(feed.bytes(Source::A, third.as_bytes(), 9 * S), "");
+    }
+    // A session that was heard again in between is not silent.
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 1, 0);
+    feed.bytes(Source::A, other.as_bytes(), 5 * S);
+    assert_eq!(feed.receive(Source::A, 2, 1, 5 * S), "2");
+    assert_eq!(feed.bytes(Source::B, other.as_bytes(), 5 * S), "");
+    assert_eq!(feed.bytes(Source::B, other.as_bytes(), 10 * S), "");
+    assert_eq!(feed.bytes(Source::A, other.as_bytes(), 10 * S), "startT");
 }
 
 #[test]
@@ -266,7 +432,9 @@ proptest! {
             step(&mut feed, &mut said, &mut now);
         }
         let end = mold::end_of_session(session("S"), first);
-        said.push(feed.bytes(Source::A, end.as_bytes(), now));
+        for line in [Source::A, Source::B] {
+            said.push(feed.bytes(line, end.as_bytes(), now));
+        }
         while feed.arbiter.has_gap() {
             step(&mut feed, &mut said, &mut now);
         }

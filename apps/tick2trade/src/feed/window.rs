@@ -108,6 +108,16 @@ impl Window {
         }
     }
 
+    /// Drops the messages from `number` on.
+    pub(super) fn forget_from(&mut self, number: u64) {
+        for held in &mut self.numbers {
+            if *held != 0 && *held >= number {
+                *held = 0;
+                self.held -= 1;
+            }
+        }
+    }
+
     pub(super) fn clear(&mut self) {
         self.numbers.fill(0);
         self.held = 0;

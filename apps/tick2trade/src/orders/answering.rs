@@ -1,5 +1,6 @@
 //! What the exchange's answers do to our orders.
 
+use super::trades::Trade;
 use super::{OrderEntry, OrderEvent, Standing};
 use crate::proto::Side;
 use crate::proto::ouch::{self, Answer, Symbol, answers};
@@ -24,9 +25,8 @@ impl OrderEntry {
             Answer::SystemEvent(event) => OrderEvent::Day(event.event),
             Answer::Accepted(accepted) => self.accepted(accepted),
             Answer::Replaced(replaced) => self.replaced(replaced),
-            Answer::Executed(trade) => {
-                self.executed(trade.urn.get(), trade.quantity.get(), trade.price.get())
-            }
+            Answer::Executed(trade) => self.executed(trade),
+            Answer::Broken(broken) => self.broken(broken),
             Answer::Cancelled(off) => self.cancelled(off.urn.get(), off.quantity.get(), off.reason),
             Answer::SelfMatchCancelled(off) => {
                 self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
@@ -37,10 +37,8 @@ impl OrderEntry {
         };
         let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
         self.mismatches += u64::from(is_mismatch);
-        // A reject moves no shares, whosever it is. A trade that is declared void does, and is
-        // named by its number alone.
-        let moves_none = matches!(answer, Answer::Rejected(_));
-        if is_mismatch && !moves_none || matches!(answer, Answer::Broken(_)) {
+        // A reject moves no shares, whosever it is.
+        if is_mismatch && !matches!(answer, Answer::Rejected(_)) {
             self.risk.doubt();
         }
         event
@@ -147,16 +145,33 @@ impl OrderEntry {
         true
     }
 
-    fn executed(&mut self, urn: u32, shares: u32, price: u64) -> OrderEvent {
+    fn executed(&mut self, trade: &answers::Executed) -> OrderEvent {
+        let (urn, shares, price) = (trade.urn.get(), trade.quantity.get(), trade.price.get());
         let Some(&mut order) = self.get(urn) else { return OrderEvent::Mismatch { urn } };
         let Some(left) = order.left.checked_sub(shares) else {
             return OrderEvent::Mismatch { urn };
         };
         let paid = u32::try_from(price).unwrap_or(order.price);
         self.risk.traded(order.security as usize, order.side, shares, order.price, paid);
+        let match_number = trade.match_number.get();
+        let Standing { security, side, .. } = order;
+        self.trades.note(Trade { urn, match_number, security, side, shares, paid });
         let executed = order.executed.saturating_add(shares);
         self.keep(Standing { executed, ..order }, left);
         OrderEvent::Executed { urn, shares, price, left }
+    }
+
+    /// A trade is void: the position is as without it. The order, if it stands, is not as before:
+    /// the exchange gives it no shares back.
+    fn broken(&mut self, broken: &answers::Broken) -> OrderEvent {
+        let (urn, reason) = (broken.urn.get(), broken.reason);
+        let Some(trade) = self.trades.take(urn, broken.match_number.get()) else {
+            return OrderEvent::Mismatch { urn };
+        };
+        let Trade { security, side, shares, paid: price, .. } = trade;
+        let security = security as usize;
+        self.risk.voided(security, side, shares, price);
+        OrderEvent::Broken { urn, security, shares, price, reason }
     }
 
     fn cancelled(&mut self, urn: u32, shares: u32, reason: u8) -> OrderEvent {

@@ -462,3 +462,46 @@ fn what_never_arrived_is_taken_off_when_the_session_begins_anew() {
     assert_eq!(entry.next_urn(), 90);
     assert_eq!(entry.mismatches(), 0);
 }
+
+#[test]
+fn a_void_trade_is_taken_back_by_its_number_and_one_that_is_not_known_stops_order_entry() {
+    let broken = |urn: u32, match_number: u64| answers::Broken {
+        kind: answers::Broken::KIND,
+        timestamp_ns: 0.into(),
+        urn: urn.into(),
+        match_number: match_number.into(),
+        reason: b'E',
+        client_order_id: Text::BLANK,
+    };
+    let second = Executed { match_number: 10.into(), ..executed(1, 40) };
+    let day = |entry: &mut OrderEntry| {
+        entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+        entry.answer(&Answer::Executed(&executed(1, 60)));
+        entry.answer(&Answer::Executed(&second));
+        // The order is gone; its trade was not.
+        entry.answer(&Answer::Broken(&broken(1, 10)))
+    };
+    // Who hears the day anew after a restart comes to the same.
+    for is_new in [true, false] {
+        let mut entry = entry();
+        if is_new {
+            enter(&mut entry, 100).unwrap();
+        }
+        let (security, shares, price, reason) = (0, 40, 1_500_000, b'E');
+        let event = OrderEvent::Broken { urn: 1, security, shares, price, reason };
+        assert_eq!(day(&mut entry), event);
+        let held = Exposure { position: 60, cost: 60 * 1_500_000, ..Exposure::default() };
+        assert_eq!((entry.risk().exposure(0), entry.risk().owed()), (Some(held), held.cost));
+        assert_eq!((enter(&mut entry, 1), entry.mismatches()), (Ok(2), 0));
+    }
+    // The same again, another's, and one that never was.
+    for (urn, match_number) in [(1, 10), (2, 9), (1, 11)] {
+        let mut entry = entry();
+        day(&mut entry);
+        let held = entry.risk().exposure(0);
+        let event = entry.answer(&Answer::Broken(&broken(urn, match_number)));
+        assert_eq!((event, entry.risk().exposure(0)), (OrderEvent::Mismatch { urn }, held));
+        let refused = Refused::Risk(risk::Refused::Doubtful);
+        assert_eq!((enter(&mut entry, 1), entry.mismatches()), (Err(refused), 1));
+    }
+}

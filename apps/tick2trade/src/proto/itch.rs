@@ -418,7 +418,7 @@ macro_rules! message_enum {
 
         impl<'a> Message<'a> {
             /// The message that `bytes` are, all of them.
-            #[inline]
+            #[inline(always)]
             pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
                 let got = bytes.len();
                 let (header, _) =
@@ -468,102 +468,4 @@ impl StockDirectory {
 }
 
 #[cfg(test)]
-mod tests {
-    use zerocopy::IntoBytes;
-
-    use super::*;
-
-    /// Reference 11.1.11: locate 1, 34200000000123 ns, order 1, buys 100 AAPL at 150.34.
-    const ADD: [u8; 36] = [
-        0x41, 0x00, 0x01, 0x00, 0x00, 0x1f, 0x1a, 0xce, 0xd9, 0xf0, 0x7b, 0, 0, 0, 0, 0, 0, 0, 1,
-        0x42, 0x00, 0x00, 0x00, 0x64, 0x41, 0x41, 0x50, 0x4c, 0x20, 0x20, 0x20, 0x20, 0x00, 0x16,
-        0xf0, 0xa8,
-    ];
-
-    #[test]
-    fn the_golden_order_is_read_and_written() {
-        let Message::AddOrder(add) = Message::parse(&ADD).unwrap() else { panic!() };
-        assert_eq!(add.header.locate.get(), 1);
-        assert_eq!(add.header.timestamp_ns(), 34_200_000_000_123);
-        assert_eq!((add.reference.get(), add.side, add.shares.get()), (1, b'B', 100));
-        assert_eq!((add.stock.to_string().as_str(), add.price.get()), ("AAPL", 1_503_400));
-        let built = AddOrder {
-            header: Header::new(AddOrder::KIND, 1, 34_200_000_000_123),
-            reference: 1.into(),
-            side: b'B',
-            shares: 100.into(),
-            stock: Text::new("AAPL").unwrap(),
-            price: 1_503_400.into(),
-        };
-        assert_eq!(built.as_bytes(), ADD);
-    }
-
-    /// Letters and lengths, typed once more from the reference's table.
-    #[test]
-    fn every_message_has_its_letter_and_length() {
-        let table = "S12 R39 H25 Y20 L26 V35 W12 K28 J35 h21 A36 F40 E31 C36 X23 D19 U35 P44 Q40 \
-                     B19 I50 N20 O48";
-        let ours: Vec<_> =
-            MESSAGES.iter().map(|(kind, len)| format!("{}{len}", *kind as char)).collect();
-        assert_eq!(ours.join(" "), table);
-    }
-
-    /// A byte at each field's first place is read from that field and from no other.
-    #[test]
-    fn fields_lie_where_the_table_says() {
-        let mut bytes = [0; 50];
-        for (at, byte) in (0_u8..).zip(&mut bytes) {
-            *byte = at;
-        }
-        macro_rules! places {
-            ($($name:ident { $($field:ident: $at:literal)* })*) => { $(
-                let message = $name::read_from_bytes(&bytes[..$name::LEN]).unwrap();
-                $(assert_eq!(
-                    message.$field.as_bytes()[0], $at, concat!(stringify!($name.$field)),
-                );)*
-            )* };
-        }
-        places! {
-            Executed { reference: 11 shares: 19 match_number: 23 }
-            ExecutedAtPrice { reference: 11 shares: 19 match_number: 23 printable: 31 price: 32 }
-            Cancelled { reference: 11 shares: 19 }
-            Replaced { reference: 11 new_reference: 19 shares: 27 price: 31 }
-            Trade { reference: 11 side: 19 shares: 20 stock: 24 price: 32 match_number: 36 }
-            CrossTrade { shares: 11 stock: 19 price: 27 match_number: 31 cross: 39 }
-            Imbalance { paired: 11 imbalance: 19 direction: 27 stock: 28 far_price: 36
-                near_price: 40 reference_price: 44 cross: 48 variation: 49 }
-            AddAttributed { attribution: 36 }
-            DirectListing { open_eligibility: 19 minimum_price: 20 maximum_price: 24 near_price: 28
-                near_time_ns: 32 lower_collar: 40 upper_collar: 44 }
-        }
-    }
-
-    #[test]
-    fn a_known_message_of_another_length_is_refused_and_an_unknown_one_is_not() {
-        for &(kind, len) in MESSAGES {
-            let mut bytes = vec![0; len + 1];
-            bytes[0] = kind;
-            assert!(Message::parse(&bytes[..len]).is_ok());
-            for wrong in [&bytes[..len - 1], &bytes[..]] {
-                let expected = Malformed::Length { kind, got: wrong.len(), expected: len };
-                if wrong.len() >= HEADER_LEN {
-                    assert_eq!(Message::parse(wrong), Err(expected));
-                }
-            }
-        }
-        let Ok(Message::Unknown(header)) = Message::parse(&[b'z'; 70]) else { panic!() };
-        assert_eq!(header.kind, b'z');
-        assert_eq!(Message::parse(&[b'z'; 10]), Err(Malformed::NoHeader(10)));
-        assert_eq!(
-            Malformed::Length { kind: b'A', got: 35, expected: 36 }.to_string(),
-            "message 'A' has 35 bytes, and 36 are right"
-        );
-    }
-
-    proptest::proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
-            let _ = Message::parse(&bytes);
-        }
-    }
-}
+mod tests;

@@ -100,6 +100,11 @@ impl<'a> Packet<'a> {
         if rest.is_empty() { Ok(packet) } else { Err(Malformed::Trailing(rest.len())) }
     }
 
+    /// What it starts with.
+    pub const fn header(&self) -> &'a Header {
+        self.header
+    }
+
     /// Session that the packet belongs to.
     pub const fn session(&self) -> Session {
         self.header.session

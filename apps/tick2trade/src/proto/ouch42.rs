@@ -172,6 +172,25 @@ pub mod answers {
             /// Why.
             27 reason: u8,
         }
+        /// Shares were taken off an order that would have traded with another of its owner's.
+        b'D' [37] SelfMatchCancelled {
+            /// The letter.
+            0 kind: u8,
+            /// Nanoseconds since midnight.
+            1 timestamp_ns: U64,
+            /// The order.
+            9 token: Token,
+            /// Shares taken off.
+            23 shares: U32,
+            /// `Q`.
+            27 reason: u8,
+            /// Shares that did not trade.
+            28 prevented: U32,
+            /// Price at which they would have.
+            32 price: U32,
+            /// What it would have been.
+            36 liquidity: u8,
+        }
         /// Shares of an order traded.
         b'E' [40] Executed {
             /// The letter.
@@ -188,6 +207,46 @@ pub mod answers {
             31 liquidity: u8,
             /// The trade.
             32 match_number: U64,
+        }
+        /// Shares of an order traded, at a price that follows another.
+        b'G' [45] ExecutedByReference {
+            /// The letter.
+            0 kind: u8,
+            /// Nanoseconds since midnight.
+            1 timestamp_ns: U64,
+            /// The order.
+            9 token: Token,
+            /// Shares that traded.
+            23 shares: U32,
+            /// Price of them.
+            27 price: U32,
+            /// Whether the order stood or came.
+            31 liquidity: u8,
+            /// The trade.
+            32 match_number: U64,
+            /// The price that it follows.
+            40 reference_price: U32,
+            /// Which price that is.
+            44 reference_kind: u8,
+        }
+        /// A trade has another price than was said.
+        b'F' [41] Corrected {
+            /// The letter.
+            0 kind: u8,
+            /// Nanoseconds since midnight.
+            1 timestamp_ns: U64,
+            /// The order.
+            9 token: Token,
+            /// Shares that traded.
+            23 shares: U32,
+            /// Price of them from now on.
+            27 price: U32,
+            /// Whether the order stood or came.
+            31 liquidity: u8,
+            /// The trade.
+            32 match_number: U64,
+            /// Why.
+            40 reason: u8,
         }
         /// A trade is declared void.
         b'B' [32] Broken {
@@ -231,10 +290,39 @@ pub mod answers {
             /// The order.
             9 token: Token,
         }
+        /// An order has another place in the book.
+        b'T' [36] PriorityUpdate {
+            /// The letter.
+            0 kind: u8,
+            /// Nanoseconds since midnight.
+            1 timestamp_ns: U64,
+            /// The order.
+            9 token: Token,
+            /// Its price.
+            23 price: U32,
+            /// Whether it is shown.
+            27 display: u8,
+            /// The exchange's number of it.
+            28 reference: U64,
+        }
+        /// An order was modified.
+        b'M' [28] Modified {
+            /// The letter.
+            0 kind: u8,
+            /// Nanoseconds since midnight.
+            1 timestamp_ns: U64,
+            /// The order.
+            9 token: Token,
+            /// Its side.
+            23 side: u8,
+            /// Its shares that are outstanding.
+            24 shares: U32,
+        }
     }
 }
 use answers::{
-    Accepted, Broken, CancelPending, CancelRejected, Cancelled, Executed, Rejected, Replaced,
+    Accepted, Broken, CancelPending, CancelRejected, Cancelled, Corrected, Executed,
+    ExecutedByReference, Modified, PriorityUpdate, Rejected, Replaced, SelfMatchCancelled,
     SystemEvent,
 };
 
@@ -245,8 +333,8 @@ exact_messages! {
 exact_messages! {
     /// What the exchange sends.
     Answer {
-        SystemEvent Accepted Replaced Cancelled Executed Broken Rejected CancelPending
-        CancelRejected
+        SystemEvent Accepted Replaced Cancelled SelfMatchCancelled Executed ExecutedByReference
+        Corrected Broken Rejected CancelPending CancelRejected PriorityUpdate Modified
     }
 }
 
@@ -289,7 +377,10 @@ mod tests {
             words.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(listed(Request::MESSAGES), "O49 U47 X19 M20");
-        assert_eq!(listed(Answer::MESSAGES), "S10 A66 U80 C28 E40 B32 J24 P23 I23");
+        assert_eq!(
+            listed(Answer::MESSAGES),
+            "S10 A66 U80 C28 D37 E40 G45 F41 B32 J24 P23 I23 T36 M28"
+        );
     }
 
     #[test]

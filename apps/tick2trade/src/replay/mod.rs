@@ -23,11 +23,15 @@ use sha1_smol::Sha1;
 
 use crate::engine::{Engine, EngineConfig};
 use crate::latency::now_ns;
+use crate::proto::itch::Message;
+use crate::proto::mold;
 use crate::strategy::{Outbox, Strategy};
 use paper::Paper;
 
 pub use recording::{Lines, Recorded, Recording};
 
+/// Securities that are named to who asks for another, at most.
+const LISTED: usize = 12;
 /// A wait that is longer lets the core sleep, all but the last of it.
 const SLEEP_NS: u64 = 2_000_000;
 
@@ -69,6 +73,61 @@ pub struct Plan {
     pub engine: EngineConfig,
     /// The stream of orders goes here, too.
     pub orders: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Refuses what cannot be told apart.
+    ///
+    /// # Errors
+    /// One sentence: both lines are at the same group and port.
+    fn check(&self) -> Result<()> {
+        let [a, b] = self.lines.groups;
+        ensure!(a != b, "line A and line B are both at {a}; give each its own group or port");
+        Ok(())
+    }
+
+    /// Refuses a recording in which nothing that is traded is listed.
+    ///
+    /// # Errors
+    /// One sentence: what was looked for, and some of what is listed.
+    fn check_listed(&self, engine: &Engine<impl Strategy>) -> Result<()> {
+        if engine.books().iter().len() != 0 {
+            return Ok(());
+        }
+        let names = |stocks: Vec<String>| match stocks.is_empty() {
+            true => "nothing".to_owned(),
+            false => stocks.join(", "),
+        };
+        let wanted = self.engine.orders.symbols.iter().map(ToString::to_string).collect();
+        let listed = self.listed()?;
+        let more = if listed.len() == LISTED { ", and perhaps more" } else { "" };
+        bail!(
+            "{} does not list {}: it lists {}{more}; give a security that it lists",
+            self.file.display(),
+            names(wanted),
+            names(listed),
+        )
+    }
+
+    /// The first securities that a recording lists.
+    fn listed(&self) -> Result<Vec<String>> {
+        let (mut recording, mut listed) = (Recording::open(&self.file, self.lines)?, Vec::new());
+        while let Some(Recorded { datagram, .. }) = recording.next_datagram()? {
+            let Ok(packet) = mold::Packet::parse(datagram) else { continue };
+            for message in packet.messages() {
+                if let Ok(Message::StockDirectory(directory)) = Message::parse(message) {
+                    let name = directory.stock.to_string();
+                    if !listed.contains(&name) {
+                        listed.push(name);
+                    }
+                    if listed.len() == LISTED {
+                        return Ok(listed);
+                    }
+                }
+            }
+        }
+        Ok(listed)
+    }
 }
 
 /// What a recording gave.
@@ -144,8 +203,10 @@ impl Outbox for Stream {
 /// Plays a recording once.
 ///
 /// # Errors
-/// One sentence: a file that cannot be read or written, and why.
+/// One sentence: a file that cannot be read or written, and why; lines that are the same;
+/// securities that the recording does not list.
 pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
+    plan.check()?;
     let name = || plan.file.display().to_string();
     let mut recording = Recording::open(&plan.file, plan.lines).with_context(name)?;
     let mut engine = Engine::new(plan.engine.clone(), strategy)?;
@@ -174,6 +235,7 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
         // Nobody is asked for what is missing: what was answered is in the recording.
         while let Some(due_ns) = engine.poll_at().filter(|&due_ns| due_ns <= at_ns) {
             engine.poll(due_ns, &mut stream);
+            answer(&mut engine, &mut paper, &mut stream, due_ns);
         }
         engine.feed(source, datagram, at_ns, &mut stream);
         answer(&mut engine, &mut paper, &mut stream, at_ns);
@@ -183,6 +245,9 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
     }
     if let Some(file) = &mut stream.file {
         file.flush().context("the orders cannot be written")?;
+    }
+    if datagrams != 0 {
+        plan.check_listed(&engine)?;
     }
     let (arbiter, stats) = (engine.arbiter(), engine.stats());
     let refused = stats.malformed_packets + stats.malformed_messages + engine.books().errors();

@@ -26,6 +26,8 @@ const PCAP: [[u8; 4]; 4] = [
     [0xa1, 0xb2, 0x3c, 0x4d],
     [0x4d, 0x3c, 0xb2, 0xa1],
 ];
+/// First bytes of a gzip file. Source: RFC 1952, section 2.3.1.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 /// Decimals of a second that an interface of pcapng counts, if it does not say so. Source:
 /// draft-ietf-opsawg-pcapng, section 4.2, if_tsresol.
 const DEFAULT_RESOLUTION: u8 = 6;
@@ -84,12 +86,16 @@ impl Recording {
     /// behind its length in two bytes.
     ///
     /// # Errors
-    /// One sentence: the file cannot be read, or holds another link layer than Ethernet.
+    /// One sentence: the file cannot be read, is compressed, or holds another link layer than
+    /// Ethernet.
     pub fn open(path: &Path, lines: Lines) -> Result<Self> {
         let mut file = File::open(path).context("it cannot be opened")?;
         let mut magic = [0; 4];
         // A file that is shorter is one of ITCH, and empty or cut.
         let is_there = file.read_exact(&mut magic).is_ok();
+        if is_there && magic.starts_with(&GZIP) {
+            bail!("it is compressed by gzip: unpack it first, by gunzip --keep");
+        }
         file.rewind()?;
         let file = BufReader::with_capacity(READ_BYTES, file);
         let kind = if is_there && magic == PCAPNG {
