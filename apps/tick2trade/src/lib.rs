@@ -18,7 +18,8 @@
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
 //!   machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
-//! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
+//! - [`programs`]: exchange and replay as processes of their own, [`operate`]: the trader as one;
+//!   [`config`]: its file; [`cli`]: the command line.
 //!
 //! # What it does not do yet
 //! Nothing here has met an exchange or an adapter. Auctions, hidden orders and orders at the market
@@ -43,6 +44,7 @@ use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 pub mod book;
 pub mod cli;
+pub mod config;
 pub mod day;
 pub mod engine;
 pub mod exchange;
@@ -51,6 +53,7 @@ pub mod gateway;
 pub mod kernel;
 pub mod latency;
 pub mod measure;
+pub mod operate;
 pub mod order_line;
 pub mod orders;
 pub mod programs;
@@ -74,7 +77,7 @@ pub fn main(args: &cli::Args) -> Result<()> {
         cli::Command::Day(args) => day(args),
         cli::Command::Replay(args) => programs::replay(args),
         cli::Command::Exchange(args) => programs::exchange(args, &Stop::on_signals()?),
-        cli::Command::Trade(args) => programs::trade(args, &Stop::on_signals()?),
+        cli::Command::Trade(args) => operate::trade(args),
     }
 }
 
