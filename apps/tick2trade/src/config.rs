@@ -68,6 +68,10 @@ pub struct File {
     /// Silence of the exchange after which a connection counts as dead, ms: 100 to 600000.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
+    /// Time that the exchange has to answer, ms: 10 to 600000. What is overdue is cancelled, with
+    /// everything else.
+    #[serde(default = "answer_timeout_ms")]
+    pub answer_timeout_ms: u64,
     /// Securities that may be traded, up to 8 characters each.
     pub symbols: Vec<String>,
     /// What may be sent at most.
@@ -90,6 +94,10 @@ const fn answers_port() -> u16 {
 
 const fn timeout_ms() -> u64 {
     15_000
+}
+
+const fn answer_timeout_ms() -> u64 {
+    2_000
 }
 
 /// What may be sent at most, as the file has it: [`risk::Limits`] says what each means. Money has
@@ -341,6 +349,7 @@ impl Config {
             password: Text::new(&file.password)
                 .context("the password is longer than 10 printable characters of ASCII")?,
             timeout_ms: in_range("timeout_ms", file.timeout_ms, 100, 600_000)?,
+            answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
             engine: EngineConfig { feed: ArbiterConfig::default(), books, orders },
             measure: false,
         };
@@ -429,7 +438,7 @@ mod tests {
         // Without what has a default, the same.
         let mut short: toml::Table = EXAMPLE.parse().unwrap();
         for key in
-            ["device", "answers_port", "late", "password", "firm", "timeout_ms", "limits", "books"]
+            ["device", "answers_port", "late", "password", "firm", "timeout_ms", "answer_timeout_ms", "limits", "books"]
         {
             assert!(short.remove(key).is_some(), "{key}");
         }

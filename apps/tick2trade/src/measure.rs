@@ -241,6 +241,8 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         user: venue.user,
         password: venue.password,
         timeout_ms: 15_000,
+        // A machine that is busy beside is not an exchange that is silent.
+        answer_timeout_ms: 15_000,
         engine: EngineConfig {
             // The exchange answers every request, if it is given the time.
             feed: ArbiterConfig { attempts: 1_000, ..ArbiterConfig::default() },

@@ -29,6 +29,7 @@ use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
 use crate::latency::now_ns;
 use crate::order_line::OrderLine;
+use crate::orders::LOOKS;
 use crate::proto::Text;
 use crate::strategy::Strategy;
 use crate::tcp;
@@ -72,6 +73,10 @@ pub struct TraderConfig {
     pub password: Text<10>,
     /// Silence of the exchange after which a connection counts as dead, ms. Usual is 15,000.
     pub timeout_ms: u64,
+    /// Time that the exchange has to answer an order, a replacement or a cancel, ms. An answer that
+    /// is overdue by up to a quarter of it ends in a mass cancel, and one to that in another
+    /// connection. Usual is 2,000.
+    pub answer_timeout_ms: u64,
     /// Feed, books, orders.
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
@@ -152,6 +157,24 @@ pub struct Trader<S> {
     is_recovered: bool,
     /// When another snapshot may be asked for.
     snapshot_ns: u64,
+    /// When answers are looked for that do not come, and how often.
+    watch_ns: u64,
+    watch_every_ns: u64,
+    /// Where order entry and the server of snapshots are, to be found again.
+    servers: [Option<Ipv4Addr>; 2],
+}
+
+/// How a trader ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Closing {
+    /// Order entry was open at some time, so that every order of ours was known.
+    pub is_known: bool,
+    /// Orders that may still trade.
+    pub standing: usize,
+    /// The exchange has answered every request.
+    pub is_answered: bool,
+    /// The connection ended in good order.
+    pub is_closed: bool,
 }
 
 /// Why a frame that a rule led here was not taken.
@@ -250,6 +273,8 @@ impl<S: Strategy> Trader<S> {
         };
         gateway.begin(now_ns());
         gateway.line().set_timed(config.measure);
+        let rounds = engine.orders().looks_per_round() as u64 * u64::from(LOOKS);
+        let watch_every_ns = config.answer_timeout_ms.saturating_mul(1_000_000) / rounds;
         let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
             engine,
@@ -277,6 +302,9 @@ impl<S: Strategy> Trader<S> {
             dropped: Dropped::default(),
             is_recovered: false,
             snapshot_ns: 0,
+            watch_ns: 0,
+            watch_every_ns,
+            servers: [Some(*config.orders.ip()), config.snapshots.map(|at| *at.ip())],
         })
     }
 
@@ -307,6 +335,9 @@ impl<S: Strategy> Trader<S> {
         }
         if self.engine.wants_snapshot() {
             self.ask_for_books(now);
+        }
+        if now >= self.watch_ns {
+            self.watch(now);
         }
         self.gateway.poll(now);
         if let Some((_, session)) = &mut self.snapshot {
@@ -393,9 +424,39 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
+    /// Looks for answers that do not come.
+    #[cold]
+    fn watch(&mut self, now: u64) {
+        self.watch_ns = now.saturating_add(self.watch_every_ns);
+        if self.gateway.state() != GatewayState::Open {
+            return;
+        }
+        let line = self.gateway.line();
+        line.set_now(now);
+        if !self.engine.watch(now, line) {
+            self.gateway.give_up(now);
+        }
+    }
+
+    /// A server whose connection was lost may have another station: the next connection goes there.
+    fn find_again(&mut self) {
+        let snapshot = self.snapshot.as_mut().map(|(_, session)| session);
+        let sessions = [Some(&mut self.gateway), snapshot];
+        for (session, server) in sessions.into_iter().zip(self.servers) {
+            let (Some(session), Some(server)) = (session, server) else { continue };
+            // Who is not found, is not found at another station either: the old one is tried.
+            if session.is_lost()
+                && let Ok(Some(path)) = self.network.resolve(server.into())
+            {
+                session.set_station(Mac(path.dmac.0));
+            }
+        }
+    }
+
     fn keep_house(&mut self, now: u64) {
         self.house_ns = now.saturating_add(HOUSE_NS);
         self.network.poll();
+        self.find_again();
         if let Some(clock) = &mut self.clock
             && now >= self.clock_ns
         {
@@ -412,11 +473,60 @@ impl<S: Strategy> Trader<S> {
         self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
     }
 
-    /// Throws the kill switch; `false` if the exchange did not hear of it.
+    /// Throws the kill switch: no order leaves any more, and the exchange is told to cancel
+    /// everything and to take nothing new. `false` if order entry is not open: then it is told when
+    /// that opens again, as often as it takes.
     pub fn kill(&mut self) -> bool {
-        let line = self.gateway.line();
-        line.set_now(now_ns());
-        self.engine.kill(line)
+        let (line, now) = (self.gateway.line(), now_ns());
+        line.set_now(now);
+        self.engine.kill(now, line)
+    }
+
+    /// Asks the exchange to take orders again that a kill switch stopped. `false` as of
+    /// [`Trader::kill`].
+    pub fn enable(&mut self) -> bool {
+        let (line, now) = (self.gateway.line(), now_ns());
+        line.set_now(now);
+        self.engine.enable(now, line)
+    }
+
+    /// Ends in good order: no order leaves any more, what stands is cancelled, and when the
+    /// exchange said so, or the patience is over, the session logs out and its connection ends.
+    /// `idle` is called when nothing came.
+    pub fn close(&mut self, patience_ns: u64, mut idle: impl FnMut()) -> Closing {
+        let (line, now) = (self.gateway.line(), now_ns());
+        line.set_now(now);
+        self.engine.close(now, line);
+        let is_known = self.is_recovered;
+        self.poll_until(patience_ns, &mut idle, |trader| {
+            let orders = trader.engine.orders();
+            let is_over = matches!(trader.gateway.state(), GatewayState::Done(_));
+            is_over || is_known && orders.count() == 0 && !orders.is_asking()
+        });
+        let orders = self.engine.orders();
+        let is_answered = !orders.is_asking();
+        self.gateway.log_out(now_ns());
+        self.poll_until(patience_ns, &mut idle, |trader| trader.gateway.is_closed());
+        Closing {
+            is_known,
+            standing: self.engine.orders().count(),
+            is_answered,
+            is_closed: self.gateway.is_closed(),
+        }
+    }
+
+    fn poll_until(
+        &mut self,
+        patience_ns: u64,
+        idle: &mut impl FnMut(),
+        done: impl Fn(&Self) -> bool,
+    ) {
+        let until = now_ns().saturating_add(patience_ns);
+        while !done(self) && now_ns() < until {
+            if !self.poll() {
+                idle();
+            }
+        }
     }
 
     /// Feed, books, orders.
