@@ -146,6 +146,10 @@ pub struct Exchange {
 }
 
 /// How to trade.
+///
+/// SIGUSR1 throws the kill switch: no order leaves any more, and the exchange is told to cancel
+/// everything and to take nothing new, when order entry opens again if it is not open. SIGUSR2
+/// prints all counts. Ctrl-C and SIGTERM cancel what stands, log out and end.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Trade {
     /// Who trades what, where, and how much at most: see examples/trade.toml, which is taken where
@@ -162,6 +166,12 @@ pub struct Trade {
     /// from its first message
     #[arg(long)]
     pub late: bool,
+    /// Ask the exchange to take orders again, behind a kill switch that was thrown today
+    #[arg(long)]
+    pub enable: bool,
+    /// Write all counts to this file at the end and at each SIGUSR2, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<JsonTarget>,
     /// Only check the file
     #[arg(long)]
     pub check: bool,

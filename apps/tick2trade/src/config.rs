@@ -10,6 +10,7 @@
 
 use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx_app_common::list::MAX_CORE;
@@ -72,6 +73,9 @@ pub struct File {
     /// everything else.
     #[serde(default = "answer_timeout_ms")]
     pub answer_timeout_ms: u64,
+    /// While this file is there, the kill switch is thrown; throwing it makes the file. Without one
+    /// a restart knows of a kill only what the exchange was told.
+    pub kill_file: Option<PathBuf>,
     /// Securities that may be traded, up to 8 characters each.
     pub symbols: Vec<String>,
     /// What may be sent at most.
@@ -217,6 +221,8 @@ pub struct Config {
     pub device: String,
     /// The core that polls.
     pub core: Option<usize>,
+    /// The file that keeps the kill switch thrown.
+    pub kill_file: Option<PathBuf>,
     /// Who trades where, and what at most.
     pub trader: TraderConfig,
     /// What trades.
@@ -353,7 +359,8 @@ impl Config {
             engine: EngineConfig { feed: ArbiterConfig::default(), books, orders },
             measure: false,
         };
-        Ok(Self { device: file.device, core: file.core, trader, strategy })
+        let File { device, core, kill_file, .. } = file;
+        Ok(Self { device, core, kill_file, trader, strategy })
     }
 }
 
@@ -437,9 +444,17 @@ mod tests {
         assert_eq!(config.strategy, taker);
         // Without what has a default, the same.
         let mut short: toml::Table = EXAMPLE.parse().unwrap();
-        for key in
-            ["device", "answers_port", "late", "password", "firm", "timeout_ms", "answer_timeout_ms", "limits", "books"]
-        {
+        for key in [
+            "device",
+            "answers_port",
+            "late",
+            "password",
+            "firm",
+            "timeout_ms",
+            "answer_timeout_ms",
+            "limits",
+            "books",
+        ] {
             assert!(short.remove(key).is_some(), "{key}");
         }
         let short = Config::parse(&short.to_string()).unwrap();

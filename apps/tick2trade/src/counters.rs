@@ -59,7 +59,11 @@ impl Counters {
         text
     }
 
-    fn add(&mut self, part: impl Into<String>, counts: impl IntoIterator<Item = (&'static str, u64)>) {
+    fn add(
+        &mut self,
+        part: impl Into<String>,
+        counts: impl IntoIterator<Item = (&'static str, u64)>,
+    ) {
         let counts = counts.into_iter().map(|(name, count)| (name, signed(count))).collect();
         self.parts.push((part.into(), counts));
     }

@@ -18,8 +18,9 @@
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
 //!   machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
-//! - [`programs`]: exchange and replay as processes of their own, [`operate`]: the trader as one;
-//!   [`config`]: its file; [`cli`]: the command line.
+//! - [`programs`]: exchange and replay as processes of their own; [`operate`]: the trader as one,
+//!   with [`config`], its file, [`signals`], what it is asked, and [`counters`], what it reports.
+//! - [`cli`]: the command line.
 //!
 //! # What it does not do yet
 //! Nothing here has met an exchange or an adapter. Auctions, hidden orders and orders at the market
@@ -45,6 +46,7 @@ use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 pub mod book;
 pub mod cli;
 pub mod config;
+pub mod counters;
 pub mod day;
 pub mod engine;
 pub mod exchange;
@@ -60,6 +62,7 @@ pub mod programs;
 pub mod proto;
 pub mod replay;
 pub mod risk;
+pub mod signals;
 pub mod strategy;
 pub mod tcp;
 pub mod timed;
@@ -96,13 +99,7 @@ fn day(args: &cli::Day) -> Result<()> {
 }
 
 fn check(args: &cli::Check) -> Result<()> {
-    let core = core_affinity::CoreId { id: args.core };
-    let known = core_affinity::get_core_ids().unwrap_or_default();
-    if !known.contains(&core) || !core_affinity::set_for_current(core) {
-        bail!("core {} is not one that this process may use; give one of {}", args.core, {
-            known.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ")
-        });
-    }
+    operate::take_core(args.core)?;
     for Setting { check, is, costs } in cores::settings(Path::new("/"), args.core) {
         let mark = if costs.is_some() { "costs" } else { "ok" };
         println!("{mark:<6} {check:<12} {is}");

@@ -8,14 +8,19 @@ use anyhow::{Context, Result, bail, ensure};
 use core_affinity::CoreId;
 use ferrocx::Port;
 use ferrocx_app_common::cores::{self, Costs, Setting};
+use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::signal::Stop;
 
 use crate::cli;
 use crate::config::{Config, EXAMPLE, Traded};
 use crate::gateway::GatewayState;
 use crate::proto::soup::Ended;
+use crate::signals::Asked;
 use crate::strategy::{Quoter, Strategy, Taker};
 use crate::trader::Trader;
+
+/// How long the exchange may take to answer at the end, and the connection to close, ns each.
+const CLOSE_NS: u64 = 2_000_000_000;
 
 /// The file that the command line names, or the example, with what the command line says instead.
 ///
@@ -36,6 +41,12 @@ pub fn load(args: &cli::Trade) -> Result<Config> {
             "--late, and the file names no server of snapshots; give `snapshots` there"
         );
         config.trader.joins_late = true;
+    }
+    if let Some(file) = config.kill_file.as_deref().filter(|file| args.enable && file.exists()) {
+        bail!(
+            "--enable, and the kill switch is thrown while {} is there; remove it",
+            file.display()
+        );
     }
     Ok(config)
 }
@@ -63,13 +74,17 @@ pub fn trade(args: &cli::Trade) -> Result<()> {
         println!("the file is right: {}", config.summary());
         return Ok(());
     }
-    let stop = Stop::on_signals()?;
+    if let Some(target) = &args.json {
+        target.check()?;
+    }
+    // Before the others: they start threads.
+    let (asked, stop) = (Asked::on_signals()?, Stop::on_signals()?);
     match config.strategy {
         Traded::Taker { security, at_most, shares } => {
-            run(&config, Taker::new(security, at_most, shares), &stop)
+            run(&config, args, Taker::new(security, at_most, shares), &stop, &asked)
         }
         Traded::Quoter { security, shares, spread } => {
-            run(&config, Quoter::new(security, shares, spread), &stop)
+            run(&config, args, Quoter::new(security, shares, spread), &stop, &asked)
         }
     }
 }
@@ -98,7 +113,117 @@ pub(crate) fn take_core(core: usize) -> Result<()> {
     Ok(())
 }
 
-fn run<S: Strategy>(config: &Config, strategy: S, stop: &Stop) -> Result<()> {
+/// A trader that runs, and how it is operated.
+struct Run<'a, S> {
+    config: &'a Config,
+    json: Option<&'a JsonTarget>,
+    port: Port,
+    trader: Trader<S>,
+}
+
+impl<S: Strategy> Run<'_, S> {
+    /// Trades until the day is over or somebody ends it. `true` if the exchange ended it.
+    fn trade(&mut self, stop: &Stop, asked: &Asked) -> Result<bool> {
+        let mut is_open = false;
+        while !stop.is_raised() {
+            if !self.trader.poll() {
+                self.port.device().relax();
+            }
+            match self.trader.gateway().state() {
+                GatewayState::Open if !is_open => {
+                    is_open = true;
+                    let next = self.trader.engine().orders().next_urn();
+                    println!("order entry is open, the next order is {next}");
+                }
+                GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
+                GatewayState::Done(why) => {
+                    println!("{why}");
+                    return Ok(true);
+                }
+                _ => {}
+            }
+            if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = self.trader.joining() {
+                bail!("no snapshot to join by: {why}");
+            }
+            if asked.takes_kill() {
+                self.kill();
+            }
+            if asked.takes_report() {
+                self.report()?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Throws the kill switch, and makes the file that keeps it thrown over a restart.
+    fn kill(&mut self) {
+        let is_told = self.trader.kill();
+        eprintln!(
+            "the kill switch is thrown: no order leaves, and the exchange {}",
+            if is_told { "was told to cancel all" } else { "is told when order entry opens" }
+        );
+        let Some(file) = &self.config.kill_file else { return };
+        if let Err(error) = fs::write(file, "remove this file, and start with --enable\n") {
+            let file = file.display();
+            eprintln!("{file}: {error}: only the exchange will know of the kill behind a restart");
+        }
+    }
+
+    /// Prints all counts, and writes them where the command line says.
+    fn report(&mut self) -> Result<()> {
+        let counters = self.trader.counters();
+        if self.json == Some(&JsonTarget::Stdout) {
+            eprint!("{}", counters.text());
+        } else {
+            print!("{}", counters.text());
+        }
+        if let Some(target) = self.json {
+            target.write(&counters)?;
+        }
+        Ok(())
+    }
+
+    /// Cancels what stands, logs out, and prints what there is then.
+    fn end(mut self, is_over: bool) -> Result<()> {
+        let Self { port, trader, .. } = &mut self;
+        let closing = trader.close(CLOSE_NS, || port.device().relax());
+        self.report()?;
+        let orders = self.trader.engine().orders();
+        let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
+        let summary = format!(
+            "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; \
+             {position} shares",
+            self.trader.engine().arbiter().next().saturating_sub(1),
+            self.trader.engine().arbiter().stats().lost,
+            orders.next_urn(),
+            orders.count(),
+            orders.mismatches(),
+        );
+        if self.json == Some(&JsonTarget::Stdout) {
+            eprintln!("{summary}");
+        } else {
+            println!("{summary}");
+        }
+        ensure!(
+            is_over || closing.is_known,
+            "order entry was never open: orders of an earlier run may stand; ask the exchange"
+        );
+        ensure!(
+            is_over || closing.standing == 0 && closing.is_answered,
+            "{} orders may still stand, the exchange did not answer; start again, or call it",
+            closing.standing
+        );
+        Ok(())
+    }
+}
+
+fn run<S: Strategy>(
+    config: &Config,
+    args: &cli::Trade,
+    strategy: S,
+    stop: &Stop,
+    asked: &Asked,
+) -> Result<()> {
     let port = Port::open(&config.device).with_context(|| config.device.clone())?;
     let mut trader = Trader::new(&port, &config.trader, strategy)?;
     // Not before: threads that are made inherit the core.
@@ -109,40 +234,16 @@ fn run<S: Strategy>(config: &Config, strategy: S, stop: &Stop) -> Result<()> {
         }
         None => eprintln!("no core is given: the system moves this thread about, and others in"),
     }
-    let mut is_open = false;
-    while !stop.is_raised() {
-        if !trader.poll() {
-            port.device().relax();
-        }
-        match trader.gateway().state() {
-            GatewayState::Open if !is_open => {
-                is_open = true;
-                let next = trader.engine().orders().next_urn();
-                println!("order entry is open, the next order is {next}");
-            }
-            GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
-            GatewayState::Done(why) => {
-                println!("{why}");
-                break;
-            }
-            _ => {}
-        }
-        if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = trader.joining() {
-            bail!("no snapshot to join by: {why}");
-        }
+    if let Some(file) = config.kill_file.as_deref().filter(|file| file.exists()) {
+        trader.kill();
+        eprintln!("the kill switch is thrown: {} is there", file.display());
     }
-    let orders = trader.engine().orders();
-    let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
-    println!(
-        "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; {position} \
-         shares",
-        trader.engine().arbiter().next().saturating_sub(1),
-        trader.engine().arbiter().stats().lost,
-        orders.next_urn(),
-        orders.count(),
-        orders.mismatches(),
-    );
-    Ok(())
+    if args.enable {
+        trader.enable();
+    }
+    let mut run = Run { config, json: args.json.as_ref(), port, trader };
+    let is_over = run.trade(stop, asked)?;
+    run.end(is_over)
 }
 
 #[cfg(test)]
@@ -152,7 +253,15 @@ mod tests {
     use super::*;
 
     fn args(config: Option<PathBuf>) -> cli::Trade {
-        cli::Trade { config, device: None, core: None, late: false, check: true }
+        cli::Trade {
+            config,
+            device: None,
+            core: None,
+            late: false,
+            enable: false,
+            json: None,
+            check: true,
+        }
     }
 
     #[test]
@@ -172,6 +281,22 @@ mod tests {
         assert!(error.contains("line ") && !error.contains("secret"), "{error}");
         let error = load(&args(Some("/no/such".into()))).unwrap_err();
         assert!(format!("{error:#}").starts_with("/no/such: "));
+    }
+
+    #[test]
+    fn a_kill_that_is_kept_is_not_undone_by_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, kill) = (dir.path().join("trade.toml"), dir.path().join("kill"));
+        let key = format!("kill_file = \"{}\"\nsymbols", kill.display());
+        fs::write(&path, EXAMPLE.replace("\nsymbols", &format!("\n{key}"))).unwrap();
+        let mut args = args(Some(path));
+        args.enable = true;
+        assert_eq!(load(&args).unwrap().kill_file.as_deref(), Some(&*kill));
+        fs::write(&kill, "").unwrap();
+        let error = load(&args).unwrap_err().to_string();
+        assert!(error.starts_with("--enable, and the kill switch is thrown while "), "{error}");
+        args.enable = false;
+        load(&args).unwrap();
     }
 
     #[test]

@@ -470,6 +470,11 @@ impl OrderEntry {
         self.count
     }
 
+    /// The securities that may be traded.
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
     /// The limits' state: exposures, credit, kill switch.
     pub const fn risk(&self) -> &Risk {
         &self.risk

@@ -355,6 +355,11 @@ impl Risk {
         self.stops & why as u8 != 0
     }
 
+    /// The reasons for which no order passes, bits of [`Stop`].
+    pub const fn stops(&self) -> u8 {
+        self.stops
+    }
+
     /// What one security may still become.
     pub fn exposure(&self, security: usize) -> Option<Exposure> {
         self.exposures.get(security).copied()

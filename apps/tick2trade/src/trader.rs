@@ -12,6 +12,7 @@
 //! [`Network`]'s, whose turn comes when there is time.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use ferrocx::net::ether::Mac;
 use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
@@ -24,6 +25,7 @@ use ferrocx::{
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+use crate::counters::Counters;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
@@ -43,6 +45,10 @@ const CLOCK_NS: u64 = 1_000_000_000;
 /// Time from one snapshot to the next, at least, ns: books that break again and again are not to
 /// keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
+
+/// How long a server's station is believed without being asked again: so long a session that was
+/// lost may be sought at the wrong one.
+const STATION_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Who trades where.
 #[derive(Debug, Clone)]
@@ -231,7 +237,9 @@ impl<S: Strategy> Trader<S> {
             gateway: config.gateway.map(IpAddr::from),
             vlan: None,
         })?;
-        let mut network = Network::open(&context, &NetConfig::default())?;
+        let mut net = NetConfig::default();
+        net.neighbours.lifetime = STATION_LIFETIME;
+        let mut network = Network::open(&context, &net)?;
         let mac = |path: ferrocx::verbs::Path| Mac(path.dmac.0);
         let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
         let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
@@ -553,6 +561,23 @@ impl<S: Strategy> Trader<S> {
     /// Forgets the times so far.
     pub fn forget_times(&mut self) {
         self.stages = self.stages.take().map(|_| Stages::default());
+    }
+
+    /// All that was counted so far.
+    pub fn counters(&mut self) -> Counters {
+        let mut counters = Counters::default();
+        counters.add_rx("queue of line A", &self.feeds[Source::A as usize].rx);
+        counters.add_rx("queue of line B", &self.feeds[Source::B as usize].rx);
+        counters.add_rx("queue of answers", &self.feeds[Source::Retransmission as usize].rx);
+        counters.add_rx("queue of orders", &self.orders.rx);
+        counters.add_dropped(self.dropped);
+        counters.add_engine(&self.engine);
+        counters.add_gateway("order entry", &mut self.gateway);
+        if let Some((fed, session)) = &mut self.snapshot {
+            counters.add_rx("queue of snapshots", &fed.rx);
+            counters.add_gateway("snapshots", session);
+        }
+        counters
     }
 
     /// Frames that a rule led here and that are not what they should be.

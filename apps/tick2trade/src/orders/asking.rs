@@ -1,8 +1,8 @@
 //! What is asked of all orders at once: that they be cancelled, that order entry stop or open.
 //!
 //! A request is due until it left, and asked until it was answered. What a lost connection may have
-//! swallowed is due again when the next one has heard every answer: so a kill switch that was thrown
-//! on a dead line is heard of at last.
+//! swallowed is due again when the next one has heard every answer: so a kill switch that was
+//! thrown on a dead line is heard of at last.
 
 use arrayvec::ArrayVec;
 
