@@ -4,6 +4,7 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use ferrocx_app_common::list::CoreList;
 use ferrocx_app_common::report::JsonTarget;
 
 use crate::config::Trades;
@@ -207,6 +208,9 @@ pub struct Measure {
     #[arg(long, value_name = "N", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub burst: u64,
+    /// Cores of engine and exchange, such as 2,3 [default: the first and the last]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<CoreList>,
     /// Draw the histograms into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,

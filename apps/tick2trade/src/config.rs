@@ -73,6 +73,10 @@ pub struct File {
     /// everything else.
     #[serde(default = "answer_timeout_ms")]
     pub answer_timeout_ms: u64,
+    /// What stands of an earlier run is cancelled when order entry opens: the strategies here know
+    /// of their own orders alone.
+    #[serde(default = "cancel_at_start")]
+    pub cancel_at_start: bool,
     /// While this file is there, the kill switch is thrown; throwing it makes the file. Without one
     /// a restart knows of a kill only what the exchange was told.
     pub kill_file: Option<PathBuf>,
@@ -98,6 +102,10 @@ const fn answers_port() -> u16 {
 
 const fn timeout_ms() -> u64 {
     15_000
+}
+
+const fn cancel_at_start() -> bool {
+    true
 }
 
 const fn answer_timeout_ms() -> u64 {
@@ -356,6 +364,7 @@ impl Config {
                 .context("the password is longer than 10 printable characters of ASCII")?,
             timeout_ms: in_range("timeout_ms", file.timeout_ms, 100, 600_000)?,
             answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
+            cancels_at_start: file.cancel_at_start,
             engine: EngineConfig { feed: ArbiterConfig::default(), books, orders },
             measure: false,
         };
@@ -452,6 +461,7 @@ mod tests {
             "firm",
             "timeout_ms",
             "answer_timeout_ms",
+            "cancel_at_start",
             "limits",
             "books",
         ] {

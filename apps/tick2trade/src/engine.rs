@@ -253,6 +253,12 @@ impl<S: Strategy> Engine<S> {
         self.market.ask(now_ns, outbox)
     }
 
+    /// Cancels what stands, and goes on. `false` as of [`Engine::kill`].
+    pub fn cancel_all(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        self.market.entry.cancel_all();
+        self.market.ask(now_ns, outbox)
+    }
+
     /// Nothing new leaves from now on, and what stands is cancelled. `false` as of
     /// [`Engine::kill`].
     pub fn close(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {

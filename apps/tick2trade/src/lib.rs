@@ -40,6 +40,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use core_affinity::CoreId;
 use ferrocx_app_common::cores::{self, Costs, Setting};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
@@ -121,6 +122,25 @@ fn check(args: &cli::Check) -> Result<()> {
     Ok(())
 }
 
+/// The cores of engine and exchange: those that were named, or the first and the last of this
+/// process's. Two threads spin: on one core, each would wait for the other's turn to end.
+fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
+    let known = core_affinity::get_core_ids().unwrap_or_default();
+    let Some(cores) = &args.cores else {
+        return Ok(match known[..] {
+            [engine, .., exchange] => Some([engine, exchange]),
+            _ => None,
+        });
+    };
+    let named: Vec<CoreId> = cores.0.iter().map(|&id| CoreId { id }).collect();
+    match named[..] {
+        [engine, exchange] if named.iter().all(|core| known.contains(core)) => {
+            Ok(Some([engine, exchange]))
+        }
+        _ => bail!("--cores takes two of {}, such as 2,3", operate::listed(&known)),
+    }
+}
+
 fn measure(args: &cli::Measure) -> Result<()> {
     if let Some(target) = &args.json {
         target.check()?;
@@ -131,6 +151,8 @@ fn measure(args: &cli::Measure) -> Result<()> {
             bail!("--svg {}: name a file in a folder that is there", path.display());
         }
     }
+    let cores = cores_of_two(args)?;
+    cores.iter().for_each(|[engine, _]| operate::warn_of(engine.id));
     let report = measure::run(&measure::Plan {
         ticks: args.ticks,
         warm_up: args.ticks / 10,
@@ -140,11 +162,7 @@ fn measure(args: &cli::Measure) -> Result<()> {
         loss_ppm: args.loss_ppm,
         reorder_ppm: args.reorder_ppm,
         burst: args.burst,
-        // Two threads spin: on one core, each would wait for the other's turn to end.
-        cores: match core_affinity::get_core_ids().unwrap_or_default()[..] {
-            [engine, .., exchange] => Some([engine, exchange]),
-            _ => None,
-        },
+        cores,
         late: 0,
         realtime: args.realtime,
         pcap: args.pcap.clone(),

@@ -243,6 +243,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         timeout_ms: 15_000,
         // A machine that is busy beside is not an exchange that is silent.
         answer_timeout_ms: 15_000,
+        cancels_at_start: false,
         engine: EngineConfig {
             // The exchange answers every request, if it is given the time.
             feed: ArbiterConfig { attempts: 1_000, ..ArbiterConfig::default() },

@@ -1,6 +1,6 @@
 //! An exchange as a program of its own, at the end of a TAP interface; and a day played again.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -79,24 +79,75 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
             venue.dismiss();
         }
     }
-    let (mut accepted, mut urns, mut executed) = (0_u64, BTreeSet::new(), 0_u64);
-    for answer in venue.answers() {
-        match Answer::parse(answer) {
-            Ok((Answer::Accepted(order), _)) => {
-                accepted += 1;
-                urns.insert(order.urn.get());
-            }
-            Ok((Answer::Executed(trade), _)) => executed += u64::from(trade.quantity.get()),
-            _ => {}
-        }
-    }
+    let member = Member::of(venue.answers());
     println!(
-        "{} messages; {accepted} orders of {} numbers up to {}, {executed} shares",
+        "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} orders stand",
         venue.sent(),
-        urns.len(),
-        urns.last().copied().unwrap_or(0),
+        member.accepted,
+        member.orders.len(),
+        member.orders.keys().last().copied().unwrap_or(0),
+        member.traded[0] + member.traded[1],
+        member.traded[0],
+        member.traded[1],
+        member.orders.values().filter(|order| order.left != 0).count(),
     );
     Ok(())
+}
+
+/// What an exchange told its member, put together.
+#[derive(Debug, Default)]
+struct Member {
+    /// Orders that were accepted, however often under one number.
+    accepted: u64,
+    orders: BTreeMap<u32, Told>,
+    /// Shares bought and sold.
+    traded: [u64; 2],
+}
+
+/// What a member was told of an order.
+#[derive(Debug)]
+struct Told {
+    buys: bool,
+    left: u32,
+}
+
+impl Member {
+    fn of(answers: &[Vec<u8>]) -> Self {
+        let mut member = Self::default();
+        for answer in answers {
+            match Answer::parse(answer) {
+                Ok((Answer::Accepted(order), _)) => {
+                    member.accepted += 1;
+                    let left = if order.state == b'L' { order.quantity.get() } else { 0 };
+                    let told = Told { buys: order.side == b'B', left };
+                    member.orders.insert(order.urn.get(), told);
+                }
+                Ok((Answer::Executed(trade), _)) => {
+                    let shares = trade.quantity.get();
+                    if let Some(buys) = member.take_off(trade.urn.get(), shares) {
+                        member.traded[usize::from(!buys)] += u64::from(shares);
+                    }
+                }
+                Ok((Answer::Cancelled(off), _)) => {
+                    member.take_off(off.urn.get(), off.quantity.get());
+                }
+                Ok((Answer::Replaced(new), _)) => {
+                    member.take_off(new.old_urn.get(), u32::MAX);
+                    let told = Told { buys: new.side == b'B', left: new.quantity.get() };
+                    member.orders.insert(new.urn.get(), told);
+                }
+                _ => {}
+            }
+        }
+        member
+    }
+
+    /// Shares of an order are gone; says whether it buys.
+    fn take_off(&mut self, urn: u32, shares: u32) -> Option<bool> {
+        let order = self.orders.get_mut(&urn)?;
+        order.left = order.left.saturating_sub(shares);
+        Some(order.buys)
+    }
 }
 
 /// Plays a recorded day, as often as it was told to, and prints what came of it.

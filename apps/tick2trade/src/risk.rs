@@ -401,6 +401,26 @@ mod tests {
     }
 
     #[test]
+    fn who_is_stopped_for_several_reasons_hears_the_gravest_until_each_has_ended() {
+        let mut risk = Risk::new(limits(), 1);
+        let stops = [
+            (Stop::Overdue, Refused::Overdue),
+            (Stop::Doubtful, Refused::Doubtful),
+            (Stop::Closing, Refused::Closing),
+            (Stop::Killed, Refused::Killed),
+        ];
+        for (stop, refused) in stops {
+            risk.stop(stop);
+            assert_eq!(risk.take(&buy(1, 500), 0), Err(refused));
+        }
+        for (stop, refused) in stops.into_iter().rev() {
+            assert_eq!(risk.take(&buy(1, 500), 0), Err(refused));
+            risk.end_stop(stop);
+        }
+        assert_eq!((risk.stops(), risk.take(&buy(1, 500), 0)), (0, Ok(())));
+    }
+
+    #[test]
     fn every_limit_bites_just_above_itself_and_says_so() {
         assert_eq!(refusal(buy(0, 500)), "an order of 0 shares; 1 to 100 are allowed");
         assert_eq!(refusal(buy(101, 400)), "an order of 101 shares; 1 to 100 are allowed");

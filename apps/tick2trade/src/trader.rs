@@ -83,6 +83,9 @@ pub struct TraderConfig {
     /// is overdue by up to a quarter of it ends in a mass cancel, and one to that in another
     /// connection. Usual is 2,000.
     pub answer_timeout_ms: u64,
+    /// What stands of an earlier run when order entry opens for the first time is cancelled. Its
+    /// strategy knows of it; the next one does not.
+    pub cancels_at_start: bool,
     /// Feed, books, orders.
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
@@ -161,6 +164,7 @@ pub struct Trader<S> {
     dropped: Dropped,
     /// Order entry was open once.
     is_recovered: bool,
+    cancels_at_start: bool,
     /// When another snapshot may be asked for.
     snapshot_ns: u64,
     /// When answers are looked for that do not come, and how often.
@@ -309,6 +313,7 @@ impl<S: Strategy> Trader<S> {
             clock_ns: now_ns().saturating_add(CLOCK_NS),
             dropped: Dropped::default(),
             is_recovered: false,
+            cancels_at_start: config.cancels_at_start,
             snapshot_ns: 0,
             watch_ns: 0,
             watch_every_ns,
@@ -327,7 +332,9 @@ impl<S: Strategy> Trader<S> {
         // Before the day's answers are known for the first time no order may leave: the feed waits
         // in its rings, and what does not fit them is asked for again. Later the books follow it
         // whatever becomes of order entry, which takes no order while it is not open.
-        self.is_recovered |= self.gateway.state() == GatewayState::Open;
+        if !self.is_recovered && self.gateway.state() == GatewayState::Open {
+            self.recover();
+        }
         if self.is_recovered {
             for source in [Source::A, Source::B, Source::Retransmission] {
                 if let Some(mbuf) = self.feeds[source as usize].rx.rx_one() {
@@ -429,6 +436,17 @@ impl<S: Strategy> Trader<S> {
             self.snapshot_ns = now.saturating_add(SNAPSHOT_NS);
             self.engine.hold();
             session.begin(now);
+        }
+    }
+
+    /// Order entry is open for the first time: every order of ours is known.
+    #[cold]
+    fn recover(&mut self) {
+        self.is_recovered = true;
+        if self.cancels_at_start {
+            let (line, now) = (self.gateway.line(), now_ns());
+            line.set_now(now);
+            self.engine.cancel_all(now, line);
         }
     }
 

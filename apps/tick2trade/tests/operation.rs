@@ -70,6 +70,25 @@ fn a_kill_outlives_the_program_until_order_entry_is_enabled() {
     assert_eq!(day.trader.engine().orders().mismatches(), 0);
 }
 
+/// What an earlier run left is cancelled, and what the next one enters is not.
+#[test]
+fn what_stands_of_an_earlier_run_is_cancelled_at_the_start() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.cancels_at_start = true);
+    assert_eq!(day.answers(b'X'), 0, "of the first run nothing stood");
+    day.settle();
+    let before = day.trader.engine().orders();
+    let (stood, last) = (before.count(), before.next_urn() - 1);
+    assert!(stood > 0);
+    let mut day = day.restart();
+    day.until_open();
+    day.until("to cancel", |day| day.answers(b'X') == 1);
+    day.settle();
+    let orders = day.trader.engine().orders();
+    assert!((1..=last).all(|urn| orders.left(urn).is_none()));
+    day.trade();
+    assert_eq!((day.answers(b'X'), day.trader.engine().orders().mismatches()), (1, 0));
+}
+
 #[test]
 fn the_end_cancels_what_stands_logs_out_and_closes() {
     let mut day = Day::trading(VenueConfig::default(), |_| ());

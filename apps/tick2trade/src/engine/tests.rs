@@ -1,5 +1,7 @@
 //! Whole days in one process: an exchange with its crowd, two lines that lose, an engine.
 
+mod refused;
+
 use std::collections::VecDeque;
 
 mod told;

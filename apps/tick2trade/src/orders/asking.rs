@@ -87,6 +87,11 @@ impl OrderEntry {
     /// The trader ends: no order passes any more, and the exchange is to cancel what stands.
     pub fn close(&mut self) {
         self.risk.stop(Stop::Closing);
+        self.cancel_all();
+    }
+
+    /// What stands is to be cancelled, and orders pass as before.
+    pub fn cancel_all(&mut self) {
         if self.count != 0 && !self.asked.mass.is_open() {
             self.asked.mass = Ask::Due;
         }

@@ -1,3 +1,5 @@
+mod silence;
+
 use super::*;
 use crate::proto::ouch::answers::{Accepted, AccountQueryAnswered, Cancelled, Executed, Rejected};
 use crate::proto::ouch::{Answer, answers};

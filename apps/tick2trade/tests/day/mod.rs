@@ -183,6 +183,18 @@ impl Day {
         }
     }
 
+    /// All that the exchange says is heard, and nothing is on its way.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        self.until("to hear all", |day| {
+            let (sent, answers) = day.venue(|venue| (venue.sent(), venue.answers().len()));
+            let is_heard = day.trader.engine().arbiter().next() == sent as u64 + 1
+                && day.trader.gateway().next_answer() == answers as u64 + 1;
+            quiet = if is_heard { quiet + 1 } else { 0 };
+            quiet == 300
+        });
+    }
+
     /// Things happen until orders stand.
     pub fn trade(&mut self) {
         for _ in 0..1_000 {
