@@ -419,12 +419,6 @@ impl Gateway {
         self.config.remote.0 = station;
     }
 
-    /// Whether a connection was lost, and the exchange may be found at another station by now.
-    pub const fn is_lost(&self) -> bool {
-        matches!(self.state, GatewayState::Waiting(_) | GatewayState::Connecting)
-            && self.stats.connections > 1
-    }
-
     fn end(&mut self, ended: Ended, now_ns: u64) {
         match ended {
             // A snapshot that is whole ends otherwise.

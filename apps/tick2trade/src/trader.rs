@@ -11,6 +11,8 @@
 //! before the next is looked at. ARP and the reports that keep the groups coming are
 //! [`Network`]'s, whose turn comes when there is time.
 
+mod operation;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
@@ -25,7 +27,7 @@ use ferrocx::{
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
-use crate::counters::Counters;
+pub use self::operation::Closing;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
@@ -46,8 +48,7 @@ const CLOCK_NS: u64 = 1_000_000_000;
 /// keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
 
-/// How long a server's station is believed without being asked again: so long a session that was
-/// lost may be sought at the wrong one.
+/// How long a server's station is believed; it is asked again before that.
 const STATION_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Who trades where.
@@ -170,21 +171,10 @@ pub struct Trader<S> {
     /// When answers are looked for that do not come, and how often.
     watch_ns: u64,
     watch_every_ns: u64,
-    /// Where order entry and the server of snapshots are, to be found again.
-    servers: [Option<Ipv4Addr>; 2],
-}
-
-/// How a trader ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Closing {
-    /// Order entry was open at some time, so that every order of ours was known.
-    pub is_known: bool,
-    /// Orders that may still trade.
-    pub standing: usize,
-    /// The exchange has answered every request.
-    pub is_answered: bool,
-    /// The connection ended in good order.
-    pub is_closed: bool,
+    /// Where order entry, lost messages and snapshots are had, whose stations may change, and when
+    /// they are looked for again.
+    servers: [Option<Ipv4Addr>; 3],
+    found_ns: u64,
 }
 
 /// Why a frame that a rule led here was not taken.
@@ -317,7 +307,9 @@ impl<S: Strategy> Trader<S> {
             snapshot_ns: 0,
             watch_ns: 0,
             watch_every_ns,
-            servers: [Some(*config.orders.ip()), config.snapshots.map(|at| *at.ip())],
+            servers: [Some(config.orders), Some(config.requests), config.snapshots]
+                .map(|at| at.map(|at| *at.ip())),
+            found_ns: 0,
         })
     }
 
@@ -439,50 +431,12 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Order entry is open for the first time: every order of ours is known.
-    #[cold]
-    fn recover(&mut self) {
-        self.is_recovered = true;
-        if self.cancels_at_start {
-            let (line, now) = (self.gateway.line(), now_ns());
-            line.set_now(now);
-            self.engine.cancel_all(now, line);
-        }
-    }
-
-    /// Looks for answers that do not come.
-    #[cold]
-    fn watch(&mut self, now: u64) {
-        self.watch_ns = now.saturating_add(self.watch_every_ns);
-        if self.gateway.state() != GatewayState::Open {
-            return;
-        }
-        let line = self.gateway.line();
-        line.set_now(now);
-        if !self.engine.watch(now, line) {
-            self.gateway.give_up(now);
-        }
-    }
-
-    /// A server whose connection was lost may have another station: the next connection goes there.
-    fn find_again(&mut self) {
-        let snapshot = self.snapshot.as_mut().map(|(_, session)| session);
-        let sessions = [Some(&mut self.gateway), snapshot];
-        for (session, server) in sessions.into_iter().zip(self.servers) {
-            let (Some(session), Some(server)) = (session, server) else { continue };
-            // Who is not found, is not found at another station either: the old one is tried.
-            if session.is_lost()
-                && let Ok(Some(path)) = self.network.resolve(server.into())
-            {
-                session.set_station(Mac(path.dmac.0));
-            }
-        }
-    }
-
     fn keep_house(&mut self, now: u64) {
         self.house_ns = now.saturating_add(HOUSE_NS);
         self.network.poll();
-        self.find_again();
+        if now >= self.found_ns {
+            self.find_servers(now);
+        }
         if let Some(clock) = &mut self.clock
             && now >= self.clock_ns
         {
@@ -497,62 +451,6 @@ impl<S: Strategy> Trader<S> {
     /// is good for. `None` if nothing is measured.
     pub fn stamp_error_ns(&self) -> Option<u64> {
         self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
-    }
-
-    /// Throws the kill switch: no order leaves any more, and the exchange is told to cancel
-    /// everything and to take nothing new. `false` if order entry is not open: then it is told when
-    /// that opens again, as often as it takes.
-    pub fn kill(&mut self) -> bool {
-        let (line, now) = (self.gateway.line(), now_ns());
-        line.set_now(now);
-        self.engine.kill(now, line)
-    }
-
-    /// Asks the exchange to take orders again that a kill switch stopped. `false` as of
-    /// [`Trader::kill`].
-    pub fn enable(&mut self) -> bool {
-        let (line, now) = (self.gateway.line(), now_ns());
-        line.set_now(now);
-        self.engine.enable(now, line)
-    }
-
-    /// Ends in good order: no order leaves any more, what stands is cancelled, and when the
-    /// exchange said so, or the patience is over, the session logs out and its connection ends.
-    /// `idle` is called when nothing came.
-    pub fn close(&mut self, patience_ns: u64, mut idle: impl FnMut()) -> Closing {
-        let (line, now) = (self.gateway.line(), now_ns());
-        line.set_now(now);
-        self.engine.close(now, line);
-        let is_known = self.is_recovered;
-        self.poll_until(patience_ns, &mut idle, |trader| {
-            let orders = trader.engine.orders();
-            let is_over = matches!(trader.gateway.state(), GatewayState::Done(_));
-            is_over || is_known && orders.count() == 0 && !orders.is_asking()
-        });
-        let orders = self.engine.orders();
-        let is_answered = !orders.is_asking();
-        self.gateway.log_out(now_ns());
-        self.poll_until(patience_ns, &mut idle, |trader| trader.gateway.is_closed());
-        Closing {
-            is_known,
-            standing: self.engine.orders().count(),
-            is_answered,
-            is_closed: self.gateway.is_closed(),
-        }
-    }
-
-    fn poll_until(
-        &mut self,
-        patience_ns: u64,
-        idle: &mut impl FnMut(),
-        done: impl Fn(&Self) -> bool,
-    ) {
-        let until = now_ns().saturating_add(patience_ns);
-        while !done(self) && now_ns() < until {
-            if !self.poll() {
-                idle();
-            }
-        }
     }
 
     /// Feed, books, orders.
@@ -579,23 +477,6 @@ impl<S: Strategy> Trader<S> {
     /// Forgets the times so far.
     pub fn forget_times(&mut self) {
         self.stages = self.stages.take().map(|_| Stages::default());
-    }
-
-    /// All that was counted so far.
-    pub fn counters(&mut self) -> Counters {
-        let mut counters = Counters::default();
-        counters.add_rx("queue of line A", &self.feeds[Source::A as usize].rx);
-        counters.add_rx("queue of line B", &self.feeds[Source::B as usize].rx);
-        counters.add_rx("queue of answers", &self.feeds[Source::Retransmission as usize].rx);
-        counters.add_rx("queue of orders", &self.orders.rx);
-        counters.add_dropped(self.dropped);
-        counters.add_engine(&self.engine);
-        counters.add_gateway("order entry", &mut self.gateway);
-        if let Some((fed, session)) = &mut self.snapshot {
-            counters.add_rx("queue of snapshots", &fed.rx);
-            counters.add_gateway("snapshots", session);
-        }
-        counters
     }
 
     /// Frames that a rule led here and that are not what they should be.

@@ -16,22 +16,22 @@ use ferrocx_tick2trade::trader::{Trader, TraderConfig};
 
 /// What happens to frames between exchange and device.
 #[derive(Debug, Default)]
-pub struct Meddler {
+pub(crate) struct Meddler {
     /// Nothing passes, either way.
-    pub is_cut: bool,
+    pub(crate) is_cut: bool,
     /// Frames for the device that nobody sent.
-    pub more: Vec<Vec<u8>>,
+    pub(crate) more: Vec<Vec<u8>>,
 }
 
 /// The exchange's end of the cable.
 #[derive(Debug)]
-pub struct Meddled {
+pub(crate) struct Meddled {
     wire: Link,
     meddler: Arc<Mutex<Meddler>>,
     room: Vec<u8>,
 }
 
-pub fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -76,9 +76,9 @@ impl Wire for Meddled {
 }
 
 /// The device, and the exchange at the other end of its cable.
-pub struct World {
+pub(crate) struct World {
     nic: Nic,
-    pub venue: Venue<Meddled>,
+    pub(crate) venue: Venue<Meddled>,
 }
 
 impl World {
@@ -89,9 +89,9 @@ impl World {
     }
 }
 
-pub struct Day {
-    pub meddler: Arc<Mutex<Meddler>>,
-    pub trader: Trader<Quoter>,
+pub(crate) struct Day {
+    pub(crate) meddler: Arc<Mutex<Meddler>>,
+    pub(crate) trader: Trader<Quoter>,
     config: TraderConfig,
     port: Port,
     /// The last to go: the device answers to the end of all others.
@@ -105,7 +105,7 @@ fn quoter() -> Quoter {
 impl Day {
     /// A quoter of the first security, in which the crowd trades, whose order entry is open, with
     /// orders that stand.
-    pub fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
+    pub(crate) fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
         let mut config = trader_config(&venue);
         config.engine.orders.symbols = vec![venue.symbols[0]];
         config.measure = false;
@@ -134,23 +134,23 @@ impl Day {
     }
 
     /// The trader is killed, and another knows nothing.
-    pub fn restart(self) -> Self {
+    pub(crate) fn restart(self) -> Self {
         let Self { meddler, trader, config, port, world } = self;
         drop(trader);
         let trader = Trader::new(&port, &config, quoter()).unwrap();
         Self { meddler, trader, config, port, world }
     }
 
-    pub fn cut(&self, is_cut: bool) {
+    pub(crate) fn cut(&self, is_cut: bool) {
         lock(&self.meddler).is_cut = is_cut;
     }
 
-    pub fn round(&mut self) {
+    pub(crate) fn round(&mut self) {
         lock(&self.world).step();
         self.trader.poll();
     }
 
-    pub fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         let limit = now_ns() + 120_000_000_000;
         while !done(self) {
             self.round();
@@ -161,22 +161,22 @@ impl Day {
         }
     }
 
-    pub fn until_open(&mut self) {
+    pub(crate) fn until_open(&mut self) {
         self.until("to open", |day| day.trader.gateway().state() == GatewayState::Open);
     }
 
     /// Ends the trader in good order.
-    pub fn close(&mut self, patience_ms: u64) -> ferrocx_tick2trade::trader::Closing {
+    pub(crate) fn close(&mut self, patience_ms: u64) -> ferrocx_tick2trade::trader::Closing {
         let world = Arc::clone(&self.world);
         self.trader.close(patience_ms * 1_000_000, || lock(&world).step())
     }
 
-    pub fn venue<T>(&self, of: impl FnOnce(&mut Venue<Meddled>) -> T) -> T {
+    pub(crate) fn venue<T>(&self, of: impl FnOnce(&mut Venue<Meddled>) -> T) -> T {
         of(&mut lock(&self.world).venue)
     }
 
     /// The crowd does so many things, and both sides a few rounds after each.
-    pub fn run(&mut self, steps: usize) {
+    pub(crate) fn run(&mut self, steps: usize) {
         for _ in 0..steps {
             self.venue(|venue| venue.step(now_ns()));
             (0..20).for_each(|_| self.round());
@@ -184,7 +184,7 @@ impl Day {
     }
 
     /// All that the exchange says is heard, and nothing is on its way.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         let mut quiet = 0;
         self.until("to hear all", |day| {
             let (sent, answers) = day.venue(|venue| (venue.sent(), venue.answers().len()));
@@ -196,7 +196,7 @@ impl Day {
     }
 
     /// Things happen until orders stand.
-    pub fn trade(&mut self) {
+    pub(crate) fn trade(&mut self) {
         for _ in 0..1_000 {
             self.run(10);
             if self.trader.engine().orders().count() > 0 {
@@ -207,7 +207,7 @@ impl Day {
     }
 
     /// Answers of the exchange that begin with a letter.
-    pub fn answers(&self, kind: u8) -> usize {
+    pub(crate) fn answers(&self, kind: u8) -> usize {
         let is_one = |answer: &&Vec<u8>| answer[0] == kind;
         self.venue(|venue| venue.answers().iter().filter(is_one).count())
     }
