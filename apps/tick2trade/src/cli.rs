@@ -217,6 +217,9 @@ pub struct Measure {
     /// Write percentiles for programs to this file, - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<JsonTarget>,
+    /// Write all that the engine on queues counted to this file, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub counts: Option<JsonTarget>,
     /// Write every frame on the model's wire to a pcapng file; costs time that is in the figures
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,

@@ -77,8 +77,8 @@ pub struct File {
     /// of their own orders alone.
     #[serde(default = "cancel_at_start")]
     pub cancel_at_start: bool,
-    /// While this file is there, the kill switch is thrown; throwing it makes the file. Without one
-    /// a restart knows of a kill only what the exchange was told.
+    /// If this file is there at the start, the kill switch is thrown; throwing it makes the file.
+    /// Without one a restart knows of a kill only what the exchange was told.
     pub kill_file: Option<PathBuf>,
     /// Securities that may be traded, up to 8 characters each.
     pub symbols: Vec<String>,
@@ -229,7 +229,7 @@ pub struct Config {
     pub device: String,
     /// The core that polls.
     pub core: Option<usize>,
-    /// The file that keeps the kill switch thrown.
+    /// The file that keeps the kill switch thrown over a restart.
     pub kill_file: Option<PathBuf>,
     /// Who trades where, and what at most.
     pub trader: TraderConfig,

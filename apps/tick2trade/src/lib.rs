@@ -34,6 +34,9 @@
 //! | books, orders, levels | [`book::BooksConfig`] |
 //! | own orders at a time, and what they may do | [`orders::OrdersConfig`], [`risk::Limits`] |
 //! | bytes and segments on their way | [`tcp::Config`] |
+//! | silence of a connection, and how long an answer may take | [`trader::TraderConfig`] |
+//! | a server that moves to another station: found within 10 s | [`trader`] |
+//! | one member, one session, one strategy, one core | [`trader::Trader`] |
 #![forbid(unsafe_code)]
 
 use std::io::Write;
@@ -142,7 +145,7 @@ fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
 }
 
 fn measure(args: &cli::Measure) -> Result<()> {
-    if let Some(target) = &args.json {
+    for target in [&args.json, &args.counts].into_iter().flatten() {
         target.check()?;
     }
     if let Some(path) = &args.svg {
@@ -168,7 +171,7 @@ fn measure(args: &cli::Measure) -> Result<()> {
         pcap: args.pcap.clone(),
         baseline: args.baseline.clone(),
     })?;
-    if args.json == Some(JsonTarget::Stdout) {
+    if [&args.json, &args.counts].contains(&&Some(JsonTarget::Stdout)) {
         eprint!("{}", report.text());
     } else {
         // A closed pipe is no reason to lose the files.
@@ -179,6 +182,9 @@ fn measure(args: &cli::Measure) -> Result<()> {
     }
     if let Some(target) = &args.json {
         target.write(&report.rows())?;
+    }
+    if let Some(target) = &args.counts {
+        target.write(report.counters())?;
     }
     Ok(())
 }

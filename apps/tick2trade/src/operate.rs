@@ -118,15 +118,19 @@ fn split_nodes(core: Option<u32>, adapter: Option<u32>, pool: Option<u32>) -> Op
 /// # Errors
 /// One sentence: it is not one of this process's.
 pub(crate) fn take_core(core: usize) -> Result<()> {
+    check_core(core)?;
+    ensure!(core_affinity::set_for_current(CoreId { id: core }), "core {core} cannot be had");
+    Ok(())
+}
+
+/// Whether a core is one of this process's.
+fn check_core(core: usize) -> Result<()> {
     let known = core_affinity::get_core_ids().unwrap_or_default();
-    let core = CoreId { id: core };
-    if !known.contains(&core) || !core_affinity::set_for_current(core) {
-        bail!(
-            "core {} is not one that this process may use; give one of {}",
-            core.id,
-            listed(&known)
-        );
-    }
+    ensure!(
+        known.contains(&CoreId { id: core }),
+        "core {core} is not one that this process may use; give one of {}",
+        listed(&known)
+    );
     Ok(())
 }
 
@@ -247,6 +251,7 @@ fn run<S: Strategy>(
     stop: &Stop,
     asked: &Asked,
 ) -> Result<()> {
+    config.core.map_or(Ok(()), check_core)?;
     let port = Port::open(&config.device).with_context(|| config.device.clone())?;
     let mut trader = Trader::new(&port, &config.trader, strategy)?;
     // Not before: threads that are made inherit the core.

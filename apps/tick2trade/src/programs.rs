@@ -81,7 +81,8 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
     }
     let member = Member::of(venue.answers());
     println!(
-        "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} orders stand",
+        "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} \
+         orders stand",
         venue.sent(),
         member.accepted,
         member.orders.len(),

@@ -1,4 +1,4 @@
-//! What is done with a trader beside trading: it is watched, killed, ended, and asked for its counts.
+//! What is done with a trader beside trading: it is watched, killed, ended, and asked for counts.
 
 use ferrocx::net::ether::Mac;
 
