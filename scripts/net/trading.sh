@@ -165,7 +165,7 @@ wait $first 2>/dev/null || true
 in_kernel "$tick2trade" trade --config "$work/taker.toml" >"$work/second.out"
 wait $exchange || die "the exchange ended badly"
 sed 's/^/exchange: /' "$work/exchange.out"
-sed 's/^/trader: /' "$work/second.out"
+tail -n 1 "$work/second.out" | sed 's/^/trader: /'
 # numbers FILE: those of its last line, in their order.
 numbers() { tail -n 1 "$1" | grep -oE -e '-?[0-9]+' | paste -s -d ' '; }
 read -r _ orders numbers highest executed _ < <(numbers "$work/exchange.out")
@@ -250,7 +250,8 @@ read -r _ _ next stand unfit position < <(numbers "$work/second.out")
 [ "$unfit" -eq 0 ] || die "$unfit answers do not fit"
 
 echo "---- the kill switch, and the end"
-in_kernel "$tick2trade" exchange --tap fx2 --ticks 100000 --interval-us 2000 >"$work/exchange.out" &
+ip netns exec "$kernel" "$tick2trade" exchange --tap fx2 --ticks 100000 --interval-us 2000 \
+    >"$work/exchange.out" &
 exchange=$!
 quoter "$work/first.out"
 until_true 20 counts '.orders.standing >= 1' || die "no order stands"
