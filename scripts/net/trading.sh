@@ -145,6 +145,8 @@ symbols = ["NVDA"]
 position_shares = 100000000
 credit = "100000000000"
 rate = 65536
+[feed]
+attempts = 1000
 [strategy]
 kind = "taker"
 at_most = "150"

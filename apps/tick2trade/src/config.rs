@@ -85,6 +85,9 @@ pub struct File {
     /// What may be sent at most.
     #[serde(default)]
     pub limits: Limits,
+    /// How patient the feed is.
+    #[serde(default)]
+    pub feed: Patience,
     /// Sizes of the books.
     #[serde(default)]
     pub books: BookSizes,
@@ -148,6 +151,36 @@ impl Default for Limits {
             credit: (limits.credit / MONEY).to_string(),
             orders,
         }
+    }
+}
+
+/// How patient the feed is with messages that are missing, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Patience {
+    /// Time for the other line, us: 1 to 1000000.
+    pub wait_us: u64,
+    /// Time for the answer to a request, us: 100 to 10000000.
+    pub retry_us: u64,
+    /// Requests without an answer after which messages are lost: 0, which never asks, to 100000.
+    pub attempts: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let ArbiterConfig { wait_ns, retry_ns, attempts, .. } = ArbiterConfig::default();
+        Self { wait_us: wait_ns / 1_000, retry_us: retry_ns / 1_000, attempts }
+    }
+}
+
+impl Patience {
+    fn check(&self) -> Result<ArbiterConfig> {
+        Ok(ArbiterConfig {
+            wait_ns: in_range("feed.wait_us", self.wait_us, 1, 1_000_000)? * 1_000,
+            retry_ns: in_range("feed.retry_us", self.retry_us, 100, 10_000_000)? * 1_000,
+            attempts: in_range("feed.attempts", self.attempts, 0, 100_000)?,
+            ..ArbiterConfig::default()
+        })
     }
 }
 
@@ -365,7 +398,7 @@ impl Config {
             timeout_ms: in_range("timeout_ms", file.timeout_ms, 100, 600_000)?,
             answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
             cancels_at_start: file.cancel_at_start,
-            engine: EngineConfig { feed: ArbiterConfig::default(), books, orders },
+            engine: EngineConfig { feed: file.feed.check()?, books, orders },
             measure: false,
         };
         let File { device, core, kill_file, .. } = file;
@@ -463,6 +496,7 @@ mod tests {
             "answer_timeout_ms",
             "cancel_at_start",
             "limits",
+            "feed",
             "books",
         ] {
             assert!(short.remove(key).is_some(), "{key}");
@@ -531,6 +565,8 @@ mod tests {
                 "\norders = 1000",
                 "limits.orders is 1000; give a power of two from 1 to 65536",
             ),
+            ("retry_us = 2000", "retry_us = 99", "feed.retry_us is 99; give 100 to 10000000"),
+            ("attempts = 5", "attempts = 100001", "feed.attempts is 100001; give 0 to 100000"),
             ("levels = 4096", "levels = 0", "books.levels is 0; give 1 to 65536"),
         ] {
             let text = EXAMPLE.replacen(from, to, 1);
