@@ -18,7 +18,9 @@ trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
   4. The trader is killed in the middle and started again: at the end it has the shares that the
      exchange executed, no order was doubled, and none is open. A bridge with a querier lies between
      the two: no datagram of the feed goes the trader's way before it joins, and none after it left.
-     What tshark captured there is played again, too.
+     What tshark captured there is played again, too. A quoter is killed while orders of it stand:
+     the next one knows of every share of them. Its kill switch is thrown, and then it is ended, by
+     signals.
   5. 1 % of each line is lost, 1 % comes late, and 10,000 messages at a time are lost on both lines:
      in the end the books are the exchange's, and the table has the times of recovery.
   6. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
@@ -128,26 +130,49 @@ in_kernel() { ip netns exec "$kernel" "$@"; }
 ip netns exec "$kernel" tshark -q -i fx2 -i down0 -w "$work/bridge.pcapng" >/dev/null 2>&1 &
 capture=$!
 until_true 20 test -s "$work/bridge.pcapng" || die "tshark does not capture"
+# The limits are wide: it is the exchange's count that is compared.
+cat >"$work/taker.toml" <<'TOML'
+device = "model:tap=fx3"
+address = "198.18.0.2/24"
+lines = ["239.1.1.1:26400", "239.1.1.2:26401"]
+orders = "198.18.0.1:9000"
+requests = "198.18.0.1:9001"
+snapshots = "198.18.0.1:9002"
+user = "ferro"
+cancel_at_start = false
+symbols = ["NVDA"]
+[limits]
+position_shares = 100000000
+credit = "100000000000"
+rate = 65536
+[feed]
+attempts = 1000
+[strategy]
+kind = "taker"
+at_most = "150"
+TOML
+sed -e 's/NVDA/AAPL/; s/"taker"/"quoter"/; s/at_most = .*/spread = "0.03"/' "$work/taker.toml" \
+    >"$work/quoter.toml"
 in_kernel "$tick2trade" exchange --tap fx2 --ticks 4000 --interval-us 2000 >"$work/exchange.out" &
 exchange=$!
 # Heartbeats of both lines, that nobody asked for.
 sleep 2.5
-ip netns exec "$kernel" "$tick2trade" trade --device model:tap=fx3 >"$work/first.out" 2>&1 &
+ip netns exec "$kernel" "$tick2trade" trade --config "$work/taker.toml" >"$work/first.out" 2>&1 &
 first=$!
 until_true 20 grep -q open "$work/first.out" || die "order entry did not open"
 sleep 3
 in_kernel bridge mdb show dev br0 | grep -q 239.1.1.1 || die "the bridge knows of no member"
 kill -KILL $first
 wait $first 2>/dev/null || true
-in_kernel "$tick2trade" trade --device model:tap=fx3 >"$work/second.out"
+in_kernel "$tick2trade" trade --config "$work/taker.toml" >"$work/second.out"
 wait $exchange || die "the exchange ended badly"
 sed 's/^/exchange: /' "$work/exchange.out"
-sed 's/^/trader: /' "$work/second.out"
+tail -n 1 "$work/second.out" | sed 's/^/trader: /'
 # numbers FILE: those of its last line, in their order.
-numbers() { tail -n 1 "$1" | grep -o '[0-9]*' | paste -s -d ' '; }
-read -r _ orders numbers highest executed < <(numbers "$work/exchange.out")
+numbers() { tail -n 1 "$1" | grep -oE -e '-?[0-9]+' | paste -s -d ' '; }
+read -r _ orders numbers highest executed _ < <(numbers "$work/exchange.out")
 read -r _ _ next stand unfit position < <(numbers "$work/second.out")
-resumed=$(sed -n 's/.*the next order is //p' "$work/second.out")
+resumed=$(sed -n 's/.*the next order is \([0-9]*\),.*/\1/p' "$work/second.out")
 [ "$orders" -eq "$numbers" ] || die "$orders orders of $numbers numbers: some were doubled"
 if [ "$resumed" -le 1 ] || [ "$highest" -le "$resumed" ]; then
     die "it did not trade before and after"
@@ -192,6 +217,60 @@ done
 tshark -r "$work/bridge.pcapng" -Y 'frame.interface_name == "down0"' -w "$work/down0.pcapng" \
     2>/dev/null
 same_orders "$work/down0.pcapng"
+
+echo "---- killed while orders stand, and back"
+# quoter FILE: starts one, whose counts are in $work/counts.json after each SIGUSR2.
+quoter() {
+    ip netns exec "$kernel" "$tick2trade" trade --config "$work/quoter.toml" \
+        --json "$work/counts.json" >"$1" 2>&1 &
+    quoter=$!
+    until_true 20 grep -q open "$1" || die "order entry did not open: $(cat "$1")"
+}
+# counts FILTER: whether the quoter's counts are so now.
+counts() {
+    kill -USR2 $quoter
+    sleep 0.1
+    jq -e "$1" "$work/counts.json" >/dev/null
+}
+in_kernel "$tick2trade" exchange --tap fx2 --ticks 3000 --interval-us 2000 >"$work/exchange.out" &
+exchange=$!
+quoter "$work/first.out"
+until_true 20 counts '.orders.standing >= 1 and .orders.next_urn >= 20' || die "no order stands"
+kill -KILL $quoter
+wait $quoter 2>/dev/null || true
+quoter "$work/second.out"
+wait $quoter || die "the quoter ended badly: $(cat "$work/second.out")"
+wait $exchange || die "the exchange ended badly"
+sed 's/^/exchange: /' "$work/exchange.out"
+tail -n 1 "$work/second.out" | sed 's/^/quoter: /'
+read -r _ orders numbers highest _ bought sold left < <(numbers "$work/exchange.out")
+read -r _ _ next stand unfit position < <(numbers "$work/second.out")
+[ "$orders" -eq "$numbers" ] || die "$orders orders of $numbers numbers: some were doubled"
+[ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
+[ "$position" -eq $((bought - sold)) ] || die "$position shares, $bought bought, $sold sold"
+[ "$stand" -eq "$left" ] || die "$stand orders stand here, $left there"
+[ "$unfit" -eq 0 ] || die "$unfit answers do not fit"
+
+echo "---- the kill switch, and the end"
+ip netns exec "$kernel" "$tick2trade" exchange --tap fx2 --ticks 100000 --interval-us 2000 \
+    >"$work/exchange.out" &
+exchange=$!
+quoter "$work/first.out"
+until_true 20 counts '.orders.standing >= 1' || die "no order stands"
+kill -USR1 $quoter
+until_true 20 counts '.orders | .standing == 0 and .asking == 0 and .stops == 8' ||
+    die "the exchange did not answer the kill: $(cat "$work/first.out")"
+counts '.orders.next_urn' && killed_at=$(jq .orders.next_urn "$work/counts.json")
+sleep 1
+kill -INT $quoter
+wait $quoter || die "the quoter ended badly: $(cat "$work/first.out")"
+read -r _ _ next stand _ < <(numbers "$work/first.out")
+[ "$next" -eq "$killed_at" ] || die "orders left behind the kill: $next, and $killed_at then"
+kill -TERM $exchange
+wait $exchange || die "the exchange ended badly"
+read -r _ _ _ _ _ _ _ left < <(numbers "$work/exchange.out")
+[ $((stand + left)) -eq 0 ] || die "$stand orders stand here, $left there"
+echo "killed behind order $((killed_at - 1)): none left, none stands"
 
 echo "---- losses, late packets, and 10000 messages of both lines at a time"
 "$tick2trade" measure --closed --ticks 2000 --interval-us 200 --loss-ppm 10000 \

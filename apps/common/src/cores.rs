@@ -157,6 +157,14 @@ pub fn settings(root: &Path, core: usize) -> Vec<Setting> {
     ]
 }
 
+/// The memory node of a core, where the kernel says it.
+#[must_use]
+pub fn node(root: &Path, core: usize) -> Option<u32> {
+    let entries = fs::read_dir(root.join(format!("sys/devices/system/cpu/cpu{core}"))).ok()?;
+    let mut names = entries.flatten().map(|entry| entry.file_name());
+    names.find_map(|name| name.to_str()?.strip_prefix("node")?.parse().ok())
+}
+
 /// The deepest sleep that a core may go to, and how long it takes to wake up from it, us.
 fn deepest_sleep(root: &Path, core: usize) -> (String, u64) {
     let mut deepest = ("none".to_owned(), 0);
@@ -249,6 +257,8 @@ mod tests {
         write(root, &cpu("cpu3/cpuidle/state0/name"), "C1");
         write(root, "proc/sys/kernel/sched_rt_period_us", "1000000");
         settings.iter().for_each(|(_, path, good, _)| write(root, path, good));
+        write(root, &cpu("cpu3/node1/cpulist"), "3");
+        assert_eq!((node(root, 3), node(root, 2)), (Some(1), None));
         assert_eq!(bad(root), [""; 0]);
         for (check, path, good, wrong) in &settings {
             write(root, path, wrong);

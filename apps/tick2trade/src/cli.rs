@@ -4,8 +4,10 @@ use std::net::SocketAddrV4;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use ferrocx_app_common::list::CoreList;
 use ferrocx_app_common::report::JsonTarget;
 
+use crate::config::Trades;
 use crate::replay::Pace;
 
 /// Market data in, orders out, on our queues: an engine, an exchange to trade with, and what lies
@@ -34,7 +36,7 @@ pub enum Command {
     Replay(Replay),
     /// Be an exchange at the end of a TAP interface: 198.18.0.1, for one member
     Exchange(Exchange),
-    /// Trade with such an exchange on a device: 198.18.0.2
+    /// Trade with an exchange on a device, as a file says
     Trade(Trade),
 }
 
@@ -66,15 +68,6 @@ pub struct Day {
     /// Where the changes of the best prices go, rows of eight little-endian 64-bit numbers
     #[arg(long, value_name = "FILE")]
     pub bests: PathBuf,
-}
-
-/// Which of the example strategies trades.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum Trades {
-    /// Takes what is offered at a price or below
-    Taker,
-    /// Stands on both sides of the book
-    Quoter,
 }
 
 /// What is played.
@@ -153,15 +146,36 @@ pub struct Exchange {
     pub cancel_on_disconnect: bool,
 }
 
-/// Where to trade.
+/// How to trade.
+///
+/// SIGUSR1 throws the kill switch: no order leaves any more, and the exchange is told to cancel
+/// everything and to take nothing new, when order entry opens again if it is not open. SIGUSR2
+/// prints all counts. Ctrl-C and SIGTERM cancel what stands, log out and end.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Trade {
-    /// Device: model, model:tap=NAME, or a PCI address such as 0000:3b:00.0
-    #[arg(long, value_name = "DEVICE", default_value = "model")]
-    pub device: String,
-    /// Join late: take the books from the exchange's snapshot, not the day from its first message
+    /// Who trades what, where, and how much at most: see examples/trade.toml, which is taken where
+    /// no file is given
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Device, instead of the file's: model, model:tap=NAME, or a PCI address like 0000:3b:00.0
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Core that polls, instead of the file's
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+    /// Join late, whatever the file says: take the books from the exchange's snapshot, not the day
+    /// from its first message
     #[arg(long)]
     pub late: bool,
+    /// Ask the exchange to take orders again, behind a kill switch that was thrown today
+    #[arg(long)]
+    pub enable: bool,
+    /// Write all counts to this file at the end and at each SIGUSR2, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<JsonTarget>,
+    /// Only check the file
+    #[arg(long)]
+    pub check: bool,
 }
 
 /// What to measure.
@@ -194,12 +208,18 @@ pub struct Measure {
     #[arg(long, value_name = "N", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub burst: u64,
+    /// Cores of engine and exchange, such as 2,3 [default: the first and the last]
+    #[arg(long, value_name = "LIST")]
+    pub cores: Option<CoreList>,
     /// Draw the histograms into this file
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Write percentiles for programs to this file, - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<JsonTarget>,
+    /// Write all that the engine on queues counted to this file, - for standard output
+    #[arg(long, value_name = "FILE")]
+    pub counts: Option<JsonTarget>,
     /// Write every frame on the model's wire to a pcapng file; costs time that is in the figures
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,

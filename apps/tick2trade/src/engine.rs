@@ -9,13 +9,15 @@
 //! | a counted message of the exchange | [`Engine::answer`] | orders |
 //! | a message of a snapshot, for who is late or lost some | [`Engine::snapshot`] | orders, behind the last |
 //! | the time | [`Engine::poll`] | a request for lost messages; orders, if the strategy asked for it |
+//! | the time, for answers that do not come | [`Engine::watch`] | mass cancel |
 //! | the kill switch | [`Engine::kill`] | mass cancel; no order after it |
+//! | the end | [`Engine::close`] | mass cancel; no order after it |
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
 use crate::book::{self, Book, BookError, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
-use crate::orders::{BadCapacity, OrderEntry, OrdersConfig};
+use crate::orders::{BadCapacity, OrderEntry, OrderEvent, OrdersConfig, Watched};
 use crate::proto::glimpse::SnapshotMessage;
 use crate::proto::itch::{Message, StockDirectory};
 use crate::proto::{mold, ouch};
@@ -148,8 +150,8 @@ impl<S: Strategy> Engine<S> {
             return;
         };
         let event = market.entry.answer(&answer);
-        let (strategy, mut desk) = market.desk(now_ns, outbox);
-        strategy.on_order(event, &mut desk);
+        market.ask(now_ns, outbox);
+        market.tell_of_order(event, now_ns, outbox);
     }
 
     /// Takes a message of a snapshot, by its number in its session: the first one empties the
@@ -225,13 +227,50 @@ impl<S: Strategy> Engine<S> {
         self.arbiter.poll_at().map_or(wake_at, |at| Some(at.min(self.market.notes.wake_ns)))
     }
 
-    /// Throws the kill switch. `false` if the connection did not take the mass cancel: orders
-    /// stand, and the exchange has to be told another way. Nothing new leaves in any case.
+    /// Looks for answers that do not come: [`OrderEntry::watch`] says what follows. `false` if the
+    /// connection is to be given up.
     #[must_use]
-    pub fn kill(&mut self, outbox: &mut impl Outbox) -> bool {
-        let mut packets = Vec::new();
-        self.market.entry.kill(&mut packets);
-        outbox.send(&packets)
+    pub fn watch(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        let market = &mut self.market;
+        let event = match market.entry.watch() {
+            Watched::Fine => None,
+            Watched::Overdue(urn) => Some(OrderEvent::Overdue { urn }),
+            Watched::Lost(urn) => Some(OrderEvent::Mismatch { urn }),
+            Watched::Silent => return false,
+        };
+        market.ask(now_ns, outbox);
+        if let Some(event) = event {
+            market.tell_of_order(event, now_ns, outbox);
+        }
+        true
+    }
+
+    /// Throws the kill switch: nothing new leaves from now on. `false` if the connection does not
+    /// take the mass cancel now: it leaves when order entry opens again, and until then orders
+    /// stand.
+    pub fn kill(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        self.market.entry.kill();
+        self.market.ask(now_ns, outbox)
+    }
+
+    /// Cancels what stands, and goes on. `false` as of [`Engine::kill`].
+    pub fn cancel_all(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        self.market.entry.cancel_all();
+        self.market.ask(now_ns, outbox)
+    }
+
+    /// Nothing new leaves from now on, and what stands is cancelled. `false` as of
+    /// [`Engine::kill`].
+    pub fn close(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        self.market.entry.close();
+        self.market.ask(now_ns, outbox)
+    }
+
+    /// Asks the exchange to take orders again that a kill switch stopped: when order entry opens,
+    /// if it is not open.
+    pub fn enable(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> bool {
+        self.market.entry.enable();
+        self.market.ask(now_ns, outbox)
     }
 
     /// The feed's state and what it counted.
@@ -264,6 +303,34 @@ impl<S: Strategy> Market<S> {
     fn desk<'a>(&'a mut self, now_ns: u64, outbox: &'a mut dyn Outbox) -> (&'a mut S, Desk<'a>) {
         let Self { books, entry, locates, strategy, notes, .. } = self;
         (strategy, Desk { books, entry, locates, outbox, now_ns, notes })
+    }
+
+    /// Sends what is asked of all orders at once, if anything is; `false` if the connection, or the
+    /// rate, does not let all of it leave now.
+    fn ask(&mut self, now_ns: u64, outbox: &mut dyn Outbox) -> bool {
+        if !self.entry.has_due() {
+            return true;
+        }
+        while let Some(packet) = self.entry.due() {
+            if !outbox.send(&packet) {
+                self.entry.due_not_sent();
+                return false;
+            }
+        }
+        let mut from = 0;
+        while let Some((urn, next)) = self.entry.left_by_refusal(from) {
+            from = next;
+            if !self.entry.cancel(urn, now_ns).is_ok_and(|packet| outbox.send(&packet)) {
+                return false;
+            }
+        }
+        self.entry.refusal_heeded();
+        true
+    }
+
+    fn tell_of_order(&mut self, event: OrderEvent, now_ns: u64, outbox: &mut dyn Outbox) {
+        let (strategy, mut desk) = self.desk(now_ns, outbox);
+        strategy.on_order(event, &mut desk);
     }
 
     fn tell(&mut self, event: MarketEvent, now_ns: u64, outbox: &mut dyn Outbox) {

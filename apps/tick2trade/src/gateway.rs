@@ -9,6 +9,7 @@
 //! | open | orders pass | the connection or the session ends |
 //! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
 //! | done | the exchange said that the day is over, or refused the login | - |
+//! | closed | we logged out: [`Gateway::log_out`] | - |
 //!
 //! The first login is for what is new only: its answer says how many answers there are. If any of
 //! them was not seen, another connection logs in for the first of those. What an earlier connection
@@ -43,6 +44,8 @@ use crate::tcp::{self, Closed};
 const MAX_PACKET: usize = 1024;
 /// Bytes of answers that come in one frame.
 const MAX_BYTES: usize = 2048;
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
 /// Ports that connections leave from, one after the other.
 const PORTS: std::ops::Range<u16> = 40_000..60_000;
 
@@ -82,6 +85,8 @@ pub enum GatewayState {
     Waiting(u64),
     /// It is over for today, and why.
     Done(Ended),
+    /// We logged out; the connection may still be on its way to its end: [`Gateway::is_closed`].
+    Closed,
 }
 
 /// What a gateway saw: connections, and why they were given up.
@@ -102,6 +107,8 @@ pub struct GatewayStats {
     pub broken: u64,
     /// The login was refused.
     pub rejected: u64,
+    /// The exchange lived, and did not answer a login, a query or a request for too long.
+    pub unanswered: u64,
 }
 
 /// Order entry on a send queue.
@@ -121,6 +128,8 @@ pub struct Gateway {
     end: Option<u64>,
     key: RandomState,
     port: u16,
+    /// When the session last came nearer to being open, before it is.
+    progress_ns: u64,
     stats: GatewayStats,
 }
 
@@ -160,6 +169,7 @@ impl Gateway {
             end: None,
             key,
             port,
+            progress_ns: now_ns,
             stats: GatewayStats::default(),
         })
     }
@@ -246,8 +256,15 @@ impl Gateway {
                 Err(error) => return self.end(ProtocolError::from(error).into(), now_ns),
             };
             match soup.receive(packet, now_ns) {
+                // Behind our logout it has only answers to tell.
+                ClientEvent::LoggedIn { .. } | ClientEvent::Ended(_)
+                    if *state == GatewayState::Closed =>
+                {
+                    return;
+                }
                 ClientEvent::LoggedIn { session, next } => {
                     *state = GatewayState::Replaying;
+                    self.progress_ns = now_ns;
                     if self.config.is_snapshot {
                         continue;
                     }
@@ -260,11 +277,14 @@ impl Gateway {
                     }
                     let query = AccountQuery { kind: AccountQuery::KIND };
                     self.outbox.clear();
-                    if soup.send(query.as_bytes(), now_ns, &mut self.outbox) {
-                        line.send_bytes(&self.outbox);
+                    let is_asked = soup.send(query.as_bytes(), now_ns, &mut self.outbox)
+                        && line.send_bytes(&self.outbox);
+                    if !is_asked {
+                        return self.give_up(now_ns);
                     }
                 }
                 ClientEvent::Sequenced { number, payload } => {
+                    self.progress_ns = now_ns;
                     // A snapshot that broke off is worth nothing: the next one is asked for whole.
                     if !self.config.is_snapshot {
                         self.resume.1 = number.saturating_add(1);
@@ -296,7 +316,10 @@ impl Gateway {
         self.line.set_now(now_ns);
         self.line.poll();
         self.follow(now_ns);
+        let is_late =
+            || now_ns.saturating_sub(self.progress_ns) >= self.config.timeout_ms.saturating_mul(MS);
         match self.state {
+            GatewayState::LoggingIn | GatewayState::Replaying if is_late() => self.give_up(now_ns),
             GatewayState::LoggingIn | GatewayState::Replaying | GatewayState::Open => {
                 self.outbox.clear();
                 if let Some(ended) = self.soup.poll(now_ns, &mut self.outbox) {
@@ -314,7 +337,13 @@ impl Gateway {
     fn follow(&mut self, now_ns: u64) {
         match (self.state, self.line.state()) {
             (GatewayState::Connecting, tcp::State::Established) => self.log_in(now_ns),
-            (GatewayState::Idle | GatewayState::Waiting(_) | GatewayState::Done(_), _) => {}
+            (
+                GatewayState::Idle
+                | GatewayState::Waiting(_)
+                | GatewayState::Done(_)
+                | GatewayState::Closed,
+                _,
+            ) => {}
             // Answers that came with the end were delivered before.
             (_, tcp::State::CloseWait) => {
                 self.stats.closed += 1;
@@ -349,7 +378,45 @@ impl Gateway {
         self.soup = Client::new(config, now_ns, &mut self.outbox);
         self.splitter = Splitter::new(MAX_PACKET);
         self.state = GatewayState::LoggingIn;
-        self.line.send_bytes(&self.outbox);
+        self.progress_ns = now_ns;
+        if !self.line.send_bytes(&self.outbox) {
+            self.give_up(now_ns);
+        }
+    }
+
+    /// Gives the connection up, because the exchange does not answer on it, and makes another.
+    pub fn give_up(&mut self, now_ns: u64) {
+        self.stats.unanswered += 1;
+        self.wait(now_ns);
+    }
+
+    /// Logs out and ends the connection in good order, behind everything that was sent. What was
+    /// answered by then is still heard; nothing is connected again.
+    pub fn log_out(&mut self, now_ns: u64) {
+        self.line.set_now(now_ns);
+        if matches!(
+            self.state,
+            GatewayState::LoggingIn | GatewayState::Replaying | GatewayState::Open
+        ) {
+            self.outbox.clear();
+            self.soup.log_out(now_ns, &mut self.outbox);
+            // On a connection that takes no more, its end alone has to do.
+            self.line.send_bytes(&self.outbox);
+        }
+        self.line.open(false);
+        self.line.close();
+        self.state = GatewayState::Closed;
+    }
+
+    /// Whether no connection is there, and none will be.
+    pub const fn is_closed(&self) -> bool {
+        matches!(self.state, GatewayState::Closed)
+            && matches!(self.line.state(), tcp::State::Closed(_))
+    }
+
+    /// The station that leads to the exchange from the next connection on.
+    pub const fn set_station(&mut self, station: Mac) {
+        self.config.remote.0 = station;
     }
 
     fn end(&mut self, ended: Ended, now_ns: u64) {
@@ -397,7 +464,7 @@ fn connection(config: &GatewayConfig, port: u16) -> tcp::Config {
     let (mac, mut local) = config.local;
     local.set_port(port);
     tcp::Config {
-        give_up_ns: config.timeout_ms.saturating_mul(1_000_000),
+        give_up_ns: config.timeout_ms.saturating_mul(MS),
         ..tcp::Config::new((mac, local), config.remote)
     }
 }

@@ -84,6 +84,9 @@ const MARGIN: f64 = 60.0;
 const NINES: f64 = 5.0;
 const COLOURS: [&str; 6] = ["#0b6e99", "#d9480f", "#2b8a3e", "#862e9c", "#c92a2a", "#495057"];
 
+/// What a line is made of when all colours are used: three times as many rows differ.
+const DASHES: [&str; 3] = ["", " stroke-dasharray=\"8 4\"", " stroke-dasharray=\"2 3\""];
+
 /// A picture of the rows: time over percentile, both axes logarithmic, as an SVG document.
 pub fn svg(title: &str, rows: &[Row]) -> String {
     let rows: Vec<&Row> = rows.iter().filter(|row| !row.times.is_empty()).collect();
@@ -129,6 +132,7 @@ pub fn svg(title: &str, rows: &[Row]) -> String {
     }
     for (index, row) in rows.iter().enumerate() {
         let colour = COLOURS[index % COLOURS.len()];
+        let dashes = DASHES[index / COLOURS.len() % DASHES.len()];
         let points: String = (0..=250)
             .map(|step| {
                 let nines = NINES * f64::from(step) / 250.0;
@@ -139,9 +143,13 @@ pub fn svg(title: &str, rows: &[Row]) -> String {
             .collect();
         let _ = writeln!(
             out,
-            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" points=\"{points}\"/>\
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes} \
+             points=\"{points}\"/>\
+             <path d=\"M{:.1} {:.1}h24\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
              <text x=\"{:.1}\" y=\"{:.1}\" fill=\"{colour}\">{}</text>",
             MARGIN + 12.0,
+            MARGIN + 14.0 + 16.0 * index as f64,
+            MARGIN + 42.0,
             MARGIN + 18.0 + 16.0 * index as f64,
             escaped(&row.name),
         );
@@ -155,6 +163,8 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn row() -> Row {
@@ -178,6 +188,15 @@ mod tests {
         let svg = svg("title", &[row(), row(), Row::new("nothing", &histogram())]);
         assert_eq!(svg.matches("<polyline").count(), 2);
         assert!(svg.contains("a &lt; b") && svg.contains(">1 ms<") && svg.ends_with("</svg>\n"));
+        // Of as many rows as a run has, no two look alike.
+        let rows: Vec<Row> = (0..13).map(|_| row()).collect();
+        let lines = super::svg("title", &rows);
+        let styles: BTreeSet<&str> = lines
+            .lines()
+            .filter(|line| line.starts_with("<polyline"))
+            .filter_map(|line| line.split(" points=").next())
+            .collect();
+        assert_eq!(styles.len(), 13);
         // All points lie inside.
         let points = svg.split("points=\"").nth(1).unwrap().split('"').next().unwrap();
         for point in points.split_whitespace() {

@@ -18,7 +18,9 @@
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
 //!   machine's doing.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
-//! - [`programs`]: exchange and trader as processes of their own; [`cli`]: the command line.
+//! - [`programs`]: exchange and replay as processes of their own; [`operate`]: the trader as one,
+//!   with [`config`], its file, [`signals`], what it is asked, and [`counters`], what it reports.
+//! - [`cli`]: the command line.
 //!
 //! # What it does not do yet
 //! Nothing here has met an exchange or an adapter. Auctions, hidden orders and orders at the market
@@ -32,17 +34,23 @@
 //! | books, orders, levels | [`book::BooksConfig`] |
 //! | own orders at a time, and what they may do | [`orders::OrdersConfig`], [`risk::Limits`] |
 //! | bytes and segments on their way | [`tcp::Config`] |
+//! | silence of a connection, and how long an answer may take | [`trader::TraderConfig`] |
+//! | a server that moves to another station: found within 10 s | [`trader`] |
+//! | one member, one session, one strategy, one core | [`trader::Trader`] |
 #![forbid(unsafe_code)]
 
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use core_affinity::CoreId;
 use ferrocx_app_common::cores::{self, Costs, Setting};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 pub mod book;
 pub mod cli;
+pub mod config;
+pub mod counters;
 pub mod day;
 pub mod engine;
 pub mod exchange;
@@ -51,12 +59,14 @@ pub mod gateway;
 pub mod kernel;
 pub mod latency;
 pub mod measure;
+pub mod operate;
 pub mod order_line;
 pub mod orders;
 pub mod programs;
 pub mod proto;
 pub mod replay;
 pub mod risk;
+pub mod signals;
 pub mod strategy;
 pub mod tcp;
 pub mod timed;
@@ -74,7 +84,7 @@ pub fn main(args: &cli::Args) -> Result<()> {
         cli::Command::Day(args) => day(args),
         cli::Command::Replay(args) => programs::replay(args),
         cli::Command::Exchange(args) => programs::exchange(args, &Stop::on_signals()?),
-        cli::Command::Trade(args) => programs::trade(args, &Stop::on_signals()?),
+        cli::Command::Trade(args) => operate::trade(args),
     }
 }
 
@@ -93,13 +103,7 @@ fn day(args: &cli::Day) -> Result<()> {
 }
 
 fn check(args: &cli::Check) -> Result<()> {
-    let core = core_affinity::CoreId { id: args.core };
-    let known = core_affinity::get_core_ids().unwrap_or_default();
-    if !known.contains(&core) || !core_affinity::set_for_current(core) {
-        bail!("core {} is not one that this process may use; give one of {}", args.core, {
-            known.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ")
-        });
-    }
+    operate::take_core(args.core)?;
     for Setting { check, is, costs } in cores::settings(Path::new("/"), args.core) {
         let mark = if costs.is_some() { "costs" } else { "ok" };
         println!("{mark:<6} {check:<12} {is}");
@@ -121,8 +125,27 @@ fn check(args: &cli::Check) -> Result<()> {
     Ok(())
 }
 
+/// The cores of engine and exchange: those that were named, or the first and the last of this
+/// process's. Two threads spin: on one core, each would wait for the other's turn to end.
+fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
+    let known = core_affinity::get_core_ids().unwrap_or_default();
+    let Some(cores) = &args.cores else {
+        return Ok(match known[..] {
+            [engine, .., exchange] => Some([engine, exchange]),
+            _ => None,
+        });
+    };
+    let named: Vec<CoreId> = cores.0.iter().map(|&id| CoreId { id }).collect();
+    match named[..] {
+        [engine, exchange] if named.iter().all(|core| known.contains(core)) => {
+            Ok(Some([engine, exchange]))
+        }
+        _ => bail!("--cores takes two of {}, such as 2,3", operate::listed(&known)),
+    }
+}
+
 fn measure(args: &cli::Measure) -> Result<()> {
-    if let Some(target) = &args.json {
+    for target in [&args.json, &args.counts].into_iter().flatten() {
         target.check()?;
     }
     if let Some(path) = &args.svg {
@@ -131,6 +154,8 @@ fn measure(args: &cli::Measure) -> Result<()> {
             bail!("--svg {}: name a file in a folder that is there", path.display());
         }
     }
+    let cores = cores_of_two(args)?;
+    cores.iter().for_each(|[engine, _]| operate::warn_of(engine.id));
     let report = measure::run(&measure::Plan {
         ticks: args.ticks,
         warm_up: args.ticks / 10,
@@ -140,17 +165,13 @@ fn measure(args: &cli::Measure) -> Result<()> {
         loss_ppm: args.loss_ppm,
         reorder_ppm: args.reorder_ppm,
         burst: args.burst,
-        // Two threads spin: on one core, each would wait for the other's turn to end.
-        cores: match core_affinity::get_core_ids().unwrap_or_default()[..] {
-            [engine, .., exchange] => Some([engine, exchange]),
-            _ => None,
-        },
+        cores,
         late: 0,
         realtime: args.realtime,
         pcap: args.pcap.clone(),
         baseline: args.baseline.clone(),
     })?;
-    if args.json == Some(JsonTarget::Stdout) {
+    if [&args.json, &args.counts].contains(&&Some(JsonTarget::Stdout)) {
         eprint!("{}", report.text());
     } else {
         // A closed pipe is no reason to lose the files.
@@ -161,6 +182,9 @@ fn measure(args: &cli::Measure) -> Result<()> {
     }
     if let Some(target) = &args.json {
         target.write(&report.rows())?;
+    }
+    if let Some(target) = &args.counts {
+        target.write(report.counters())?;
     }
     Ok(())
 }

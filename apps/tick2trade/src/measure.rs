@@ -34,6 +34,7 @@ use thread_priority::{
 };
 
 use crate::book::{Books, BooksConfig, Health};
+use crate::counters::Counters;
 use crate::engine::EngineConfig;
 use crate::exchange::{Venue, VenueConfig, VenueStats};
 use crate::feed::ArbiterConfig;
@@ -125,6 +126,7 @@ struct Run {
     /// When the engine's thread and the exchange's were away.
     absences: [Vec<Absence>; 2],
     feed: Option<(FeedReport, Histogram<u64>)>,
+    counters: Counters,
 }
 
 impl Run {
@@ -205,7 +207,8 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let without_baseline = plan.baseline.is_none();
     let (interval_ns, cores) = (plan.interval_ns, plan.cores);
     let realtime = plan.realtime;
-    Ok(Report { rows, feed, away, interval_ns, cores, realtime, without_baseline })
+    let counters = ours.counters;
+    Ok(Report { rows, feed, away, interval_ns, cores, realtime, without_baseline, counters })
 }
 
 fn venue_config(plan: &Plan) -> VenueConfig {
@@ -241,6 +244,9 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         user: venue.user,
         password: venue.password,
         timeout_ms: 15_000,
+        // A machine that is busy beside is not an exchange that is silent.
+        answer_timeout_ms: 15_000,
+        cancels_at_start: false,
         engine: EngineConfig {
             // The exchange answers every request, if it is given the time.
             feed: ArbiterConfig { attempts: 1_000, ..ArbiterConfig::default() },
@@ -324,11 +330,12 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             let stamp_error_ns = trader.stamp_error_ns().unwrap_or(0);
             let feed = trader.engine().arbiter().stats().clone();
             let books = depths(trader.engine().books());
-            Ok((stages, stamp_error_ns, feed, books, watch.into_absences()))
+            let counters = trader.counters();
+            Ok((stages, stamp_error_ns, feed, books, watch.into_absences(), counters))
         })();
         phase.set(Phase::OVER);
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        let (stages, stamp_error_ns, feed, books, away) = run?;
+        let (stages, stamp_error_ns, feed, books, away, counters) = run?;
         let (venue, levels) = (closed.stats, compare(&books?, &closed.books)?);
         let recovery = feed.recovery_ns.clone();
         let feed = FeedReport {
@@ -347,7 +354,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             impossible_stamps: stages.impossible,
         };
         let absences = [away, closed.absences];
-        Ok(Run { venue, stages, absences, feed: Some((feed, recovery)) })
+        Ok(Run { venue, stages, absences, feed: Some((feed, recovery)), counters })
     });
     if let Some(file) = file {
         file.flush()?;
@@ -384,7 +391,8 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
         let (stages, away) = run?;
         let absences = [away, closed.absences];
-        Ok(Run { venue: closed.stats, stages, absences, feed: None })
+        let (venue, counters) = (closed.stats, Counters::default());
+        Ok(Run { venue, stages, absences, feed: None, counters })
     })
 }
 

@@ -15,14 +15,18 @@
 //! next number come back, and no order is sent twice.
 
 mod answering;
+mod asking;
 mod trades;
+mod waiting;
 
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
-use crate::proto::ouch::{
-    self, CancelOrder, DisableOrderEntry, EnterOrder, MassCancel, ReplaceOrder, Symbol, write,
-};
+use self::asking::Asked;
+pub use self::asking::{Ask, DUE_LEN};
+use self::waiting::Wait;
+pub use self::waiting::{LOOKS, Watched};
+use crate::proto::ouch::{self, CancelOrder, EnterOrder, ReplaceOrder, Symbol};
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
 use crate::risk::{self, Intent, Risk};
@@ -175,6 +179,28 @@ pub enum OrderEvent {
         /// Number that the answer has.
         urn: u32,
     },
+    /// A cancel was refused: the order stands as before.
+    CancelRejected {
+        /// Our number of it.
+        urn: u32,
+    },
+    /// A cancel waits for the end of an auction: the order may trade until then.
+    CancelPending {
+        /// Our number of it.
+        urn: u32,
+    },
+    /// The exchange did not answer an order, a replacement or a cancel in time: everything is
+    /// being cancelled, and no order leaves until the exchange says that it is.
+    Overdue {
+        /// Our number of the order.
+        urn: u32,
+    },
+    /// Every order was cancelled: what was not answered before is not overdue any more.
+    AllCancelled,
+    /// The exchange takes no more orders of ours: [`OrderEntry::kill`].
+    EntryStopped,
+    /// The exchange takes orders of ours again: [`OrderEntry::enable`].
+    EntryEnabled,
     /// An answer that changes nothing here.
     Other,
 }
@@ -228,6 +254,12 @@ pub struct OrderEntry {
     trades: Trades,
     risk: Risk,
     mismatches: u64,
+    /// What the order of each place waits for, as the last look found it.
+    waits: Box<[Wait]>,
+    /// Place that is looked at next.
+    looked: usize,
+    overdue: u64,
+    asked: Asked,
 }
 
 impl OrderEntry {
@@ -248,6 +280,10 @@ impl OrderEntry {
             next_urn: 1,
             trades: Trades::new(),
             mismatches: 0,
+            waits: vec![Wait::default(); config.capacity].into(),
+            looked: 0,
+            overdue: 0,
+            asked: Asked::default(),
         })
     }
 
@@ -401,33 +437,13 @@ impl OrderEntry {
     pub fn cancel(&mut self, urn: u32, now_ns: u64) -> Result<[u8; CANCEL_LEN], Refused> {
         self.get(urn).ok_or(Refused::Unknown(urn))?;
         self.risk.message(now_ns)?;
+        self.waits[self.place(urn)] = Wait::for_cancel(urn);
         let cancel = CancelOrder { kind: CancelOrder::KIND, urn: urn.into(), quantity: 0.into() };
         let mut packet = [0; CANCEL_LEN];
         packet[1..soup::HEADER_LEN]
             .copy_from_slice(&[const { CancelOrder::LEN as u8 + 1 }, PacketType::UNSEQUENCED.0]);
         packet[soup::HEADER_LEN..].copy_from_slice(cancel.as_bytes());
         Ok(packet)
-    }
-
-    /// Throws the kill switch: no order passes any more. Adds to `out` what makes the exchange
-    /// cancel everything and take nothing new; no limit holds it up.
-    pub fn kill(&mut self, out: &mut Vec<u8>) {
-        self.risk.kill();
-        let mut urn = || {
-            let urn = self.next_urn;
-            self.next_urn = urn.saturating_add(1);
-            urn.into()
-        };
-        let (firm, symbol) = (self.firm, Text::BLANK);
-        let cancel = MassCancel { kind: MassCancel::KIND, urn: urn(), firm, symbol };
-        let disable = DisableOrderEntry { kind: DisableOrderEntry::KIND, urn: urn(), firm };
-        let mut bytes = [0; 32];
-        if let Some(len) = write(&cancel, &[], &mut bytes) {
-            soup::push(out, PacketType::UNSEQUENCED, &bytes[..len]);
-        }
-        if let Some(len) = write(&disable, &[], &mut bytes) {
-            soup::push(out, PacketType::UNSEQUENCED, &bytes[..len]);
-        }
     }
 
     /// Shares of an order that may still trade; `None` if it does not stand.
@@ -452,6 +468,11 @@ impl OrderEntry {
     /// Orders that may trade.
     pub const fn count(&self) -> usize {
         self.count
+    }
+
+    /// The securities that may be traded.
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
     }
 
     /// The limits' state: exposures, credit, kill switch.

@@ -1,25 +1,22 @@
-//! Exchange and trader as programs of their own: at the end of a TAP interface, and on any device.
+//! An exchange as a program of its own, at the end of a TAP interface; and a day played again.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use ferrocx::Port;
+use anyhow::{Context, Result};
 use ferrocx::model::wire::TapWire;
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 use crate::book::BooksConfig;
 use crate::cli;
+use crate::config::Trades;
 use crate::exchange::{Venue, VenueConfig};
-use crate::gateway::GatewayState;
 use crate::latency::now_ns;
-use crate::measure::{PRICE, SHARES, snapshots, taker, trader_config};
+use crate::measure::{PRICE, SHARES, trader_config};
 use crate::proto::Text;
 use crate::proto::ouch::Answer;
-use crate::proto::soup::Ended;
 use crate::replay;
 use crate::strategy::{Quoter, Taker};
-use crate::trader::{Trader, TraderConfig};
 
 /// How long the end of the day is said again, to the feed's hearers and then to the member, ns. The
 /// first begins again with each order that still comes, from a member who is behind, up to a limit.
@@ -82,24 +79,76 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
             venue.dismiss();
         }
     }
-    let (mut accepted, mut urns, mut executed) = (0_u64, BTreeSet::new(), 0_u64);
-    for answer in venue.answers() {
-        match Answer::parse(answer) {
-            Ok((Answer::Accepted(order), _)) => {
-                accepted += 1;
-                urns.insert(order.urn.get());
-            }
-            Ok((Answer::Executed(trade), _)) => executed += u64::from(trade.quantity.get()),
-            _ => {}
-        }
-    }
+    let member = Member::of(venue.answers());
     println!(
-        "{} messages; {accepted} orders of {} numbers up to {}, {executed} shares",
+        "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} \
+         orders stand",
         venue.sent(),
-        urns.len(),
-        urns.last().copied().unwrap_or(0),
+        member.accepted,
+        member.orders.len(),
+        member.orders.keys().last().copied().unwrap_or(0),
+        member.traded[0] + member.traded[1],
+        member.traded[0],
+        member.traded[1],
+        member.orders.values().filter(|order| order.left != 0).count(),
     );
     Ok(())
+}
+
+/// What an exchange told its member, put together.
+#[derive(Debug, Default)]
+struct Member {
+    /// Orders that were accepted, however often under one number.
+    accepted: u64,
+    orders: BTreeMap<u32, Told>,
+    /// Shares bought and sold.
+    traded: [u64; 2],
+}
+
+/// What a member was told of an order.
+#[derive(Debug)]
+struct Told {
+    buys: bool,
+    left: u32,
+}
+
+impl Member {
+    fn of(answers: &[Vec<u8>]) -> Self {
+        let mut member = Self::default();
+        for answer in answers {
+            match Answer::parse(answer) {
+                Ok((Answer::Accepted(order), _)) => {
+                    member.accepted += 1;
+                    let left = if order.state == b'L' { order.quantity.get() } else { 0 };
+                    let told = Told { buys: order.side == b'B', left };
+                    member.orders.insert(order.urn.get(), told);
+                }
+                Ok((Answer::Executed(trade), _)) => {
+                    let shares = trade.quantity.get();
+                    if let Some(buys) = member.take_off(trade.urn.get(), shares) {
+                        member.traded[usize::from(!buys)] += u64::from(shares);
+                    }
+                }
+                Ok((Answer::Cancelled(off), _)) => {
+                    member.take_off(off.urn.get(), off.quantity.get());
+                }
+                Ok((Answer::Replaced(new), _)) => {
+                    member.take_off(new.old_urn.get(), u32::MAX);
+                    let told = Told { buys: new.side == b'B', left: new.quantity.get() };
+                    member.orders.insert(new.urn.get(), told);
+                }
+                _ => {}
+            }
+        }
+        member
+    }
+
+    /// Shares of an order are gone; says whether it buys.
+    fn take_off(&mut self, urn: u32, shares: u32) -> Option<bool> {
+        let order = self.orders.get_mut(&urn)?;
+        order.left = order.left.saturating_sub(shares);
+        Some(order.buys)
+    }
 }
 
 /// Plays a recorded day, as often as it was told to, and prints what came of it.
@@ -139,11 +188,11 @@ pub fn replay(args: &cli::Replay) -> Result<()> {
         }
     };
     let played = match args.strategy {
-        cli::Trades::Taker => {
+        Trades::Taker => {
             let taker = || Taker::new(0, args.at_most, args.shares);
             replay::play_again(&plan, args.runs, taker, show)
         }
-        cli::Trades::Quoter => {
+        Trades::Quoter => {
             let quoter = || Quoter::new(0, args.shares, args.spread);
             replay::play_again(&plan, args.runs, quoter, show)
         }
@@ -151,53 +200,5 @@ pub fn replay(args: &cli::Replay) -> Result<()> {
     if let Some(target) = &args.json {
         target.write(&played)?;
     }
-    Ok(())
-}
-
-/// Trades on a device until the exchange says that the day is over, or until Ctrl-C, and prints
-/// what it has then.
-///
-/// # Errors
-/// One sentence: the device, the exchange or a group cannot be had.
-pub fn trade(args: &cli::Trade, stop: &Stop) -> Result<()> {
-    let mut config: TraderConfig = trader_config(&VenueConfig::default());
-    config.measure = false;
-    config.snapshots = Some(snapshots(&VenueConfig::default()));
-    config.joins_late = args.late;
-    let port = Port::open(&args.device).with_context(|| args.device.clone())?;
-    let mut trader = Trader::new(&port, &config, taker())?;
-    let mut is_open = false;
-    while !stop.is_raised() {
-        if !trader.poll() {
-            port.device().relax();
-        }
-        match trader.gateway().state() {
-            GatewayState::Open if !is_open => {
-                is_open = true;
-                let next = trader.engine().orders().next_urn();
-                println!("order entry is open, the next order is {next}");
-            }
-            GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
-            GatewayState::Done(why) => {
-                println!("{why}");
-                break;
-            }
-            _ => {}
-        }
-        if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = trader.joining() {
-            bail!("no snapshot to join by: {why}");
-        }
-    }
-    let orders = trader.engine().orders();
-    let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
-    println!(
-        "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; {position} \
-         shares",
-        trader.engine().arbiter().next().saturating_sub(1),
-        trader.engine().arbiter().stats().lost,
-        orders.next_urn(),
-        orders.count(),
-        orders.mismatches(),
-    );
     Ok(())
 }

@@ -52,6 +52,12 @@ pub enum Refused {
     /// The kill switch was thrown.
     #[error("the kill switch was thrown")]
     Killed,
+    /// The trader ends.
+    #[error("the trader ends: its orders are being cancelled, and none leaves any more")]
+    Closing,
+    /// The exchange owes an answer for too long.
+    #[error("an answer of the exchange is overdue: orders are being cancelled, and none leaves")]
+    Overdue,
     /// An answer did not fit: positions may be wrong.
     #[error(
         "an answer of the exchange did not fit our orders, so positions may be wrong, which a \
@@ -192,18 +198,21 @@ pub struct Risk {
     /// that was filled longest ago.
     free_at_ns: Box<[u64]>,
     next_place: usize,
-    stopped: Stopped,
+    /// Why no order passes at all: the bits of [`Stop`].
+    stops: u8,
 }
 
-/// Whether orders pass at all.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Stopped {
-    #[default]
-    No,
+/// Why no order passes at all. More than one may hold at a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// [`Refused::Overdue`].
+    Overdue = 1,
     /// [`Refused::Doubtful`].
-    Doubtful,
+    Doubtful = 2,
+    /// [`Refused::Closing`].
+    Closing = 4,
     /// [`Refused::Killed`].
-    Killed,
+    Killed = 8,
 }
 
 impl Risk {
@@ -215,7 +224,7 @@ impl Risk {
             owed: 0,
             free_at_ns: vec![0; rate].into(),
             next_place: 0,
-            stopped: Stopped::No,
+            stops: 0,
             limits,
         }
     }
@@ -226,7 +235,7 @@ impl Risk {
     /// The first [`Refused`] in the order of its variants; nothing was counted.
     #[inline(always)]
     pub fn take(&mut self, order: &Intent, now_ns: u64) -> Result<(), Refused> {
-        if self.stopped != Stopped::No {
+        if self.stops != 0 {
             return Err(self.stopped());
         }
         let limits = &self.limits;
@@ -267,9 +276,14 @@ impl Risk {
     /// Why no order passes, of one who is stopped.
     #[cold]
     const fn stopped(&self) -> Refused {
-        match self.stopped {
-            Stopped::Doubtful => Refused::Doubtful,
-            _ => Refused::Killed,
+        if self.is_stopped_by(Stop::Killed) {
+            Refused::Killed
+        } else if self.is_stopped_by(Stop::Closing) {
+            Refused::Closing
+        } else if self.is_stopped_by(Stop::Doubtful) {
+            Refused::Doubtful
+        } else {
+            Refused::Overdue
         }
     }
 
@@ -326,19 +340,24 @@ impl Risk {
         self.owed = self.owed.saturating_sub(cost).saturating_add(exposure.cost);
     }
 
-    /// Lets no order pass any more: what is known of orders and positions may be wrong.
-    pub fn doubt(&mut self) {
-        self.stopped = self.stopped.max(Stopped::Doubtful);
+    /// Lets no order pass, until this reason ends and no other holds.
+    pub const fn stop(&mut self, why: Stop) {
+        self.stops |= why as u8;
     }
 
-    /// Throws the kill switch: no order passes any more.
-    pub const fn kill(&mut self) {
-        self.stopped = Stopped::Killed;
+    /// This reason holds no more.
+    pub const fn end_stop(&mut self, why: Stop) {
+        self.stops &= !(why as u8);
     }
 
-    /// Whether the kill switch was thrown.
-    pub const fn is_killed(&self) -> bool {
-        matches!(self.stopped, Stopped::Killed)
+    /// Whether no order passes for this reason.
+    pub const fn is_stopped_by(&self, why: Stop) -> bool {
+        self.stops & why as u8 != 0
+    }
+
+    /// The reasons for which no order passes, bits of [`Stop`].
+    pub const fn stops(&self) -> u8 {
+        self.stops
     }
 
     /// What one security may still become.
@@ -379,6 +398,26 @@ mod tests {
         let refused = risk.take(&order, 0).unwrap_err();
         assert_eq!((risk.owed(), risk.exposure(0)), (0, Some(Exposure::default())));
         refused.to_string()
+    }
+
+    #[test]
+    fn who_is_stopped_for_several_reasons_hears_the_gravest_until_each_has_ended() {
+        let mut risk = Risk::new(limits(), 1);
+        let stops = [
+            (Stop::Overdue, Refused::Overdue),
+            (Stop::Doubtful, Refused::Doubtful),
+            (Stop::Closing, Refused::Closing),
+            (Stop::Killed, Refused::Killed),
+        ];
+        for (stop, refused) in stops {
+            risk.stop(stop);
+            assert_eq!(risk.take(&buy(1, 500), 0), Err(refused));
+        }
+        for (stop, refused) in stops.into_iter().rev() {
+            assert_eq!(risk.take(&buy(1, 500), 0), Err(refused));
+            risk.end_stop(stop);
+        }
+        assert_eq!((risk.stops(), risk.take(&buy(1, 500), 0)), (0, Ok(())));
     }
 
     #[test]
@@ -516,15 +555,15 @@ mod tests {
     #[test]
     fn nothing_passes_after_the_kill_switch() {
         let mut risk = Risk::new(limits(), 1);
-        risk.kill();
+        risk.stop(Stop::Killed);
         assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed));
         assert_eq!(risk.message(0), Ok(()), "cancels still do");
-        risk.doubt();
+        risk.stop(Stop::Doubtful);
         assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed), "doubt takes nothing back");
         let mut risk = Risk::new(limits(), 1);
-        risk.doubt();
+        risk.stop(Stop::Doubtful);
         assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Doubtful));
-        risk.kill();
+        risk.stop(Stop::Killed);
         assert_eq!(risk.take(&buy(1, 500), 0), Err(Refused::Killed));
     }
 }

@@ -202,7 +202,10 @@ impl Desk<'_> {
     pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
         let packet = self.entry.cancel(urn, self.now_ns)?;
         let sent = self.outbox.send(&packet);
-        self.notes.unsent += u64::from(!sent);
+        if !sent {
+            self.entry.cancel_not_sent(urn);
+            self.notes.unsent += 1;
+        }
         Ok(sent)
     }
 
@@ -408,5 +411,11 @@ impl Strategy for Quoter {
             }
         }
         self.stand(desk);
+        if let OrderEvent::CancelRejected { urn } = event {
+            for quote in self.quotes.iter_mut().flatten().filter(|quote| quote.0 == urn) {
+                // It stands where nobody wants it, and is cancelled again when the market moves.
+                quote.1 = NOWHERE;
+            }
+        }
     }
 }

@@ -11,7 +11,10 @@
 //! before the next is looked at. ARP and the reports that keep the groups coming are
 //! [`Network`]'s, whose turn comes when there is time.
 
+mod operation;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::time::Duration;
 
 use ferrocx::net::ether::Mac;
 use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
@@ -24,11 +27,13 @@ use ferrocx::{
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+pub use self::operation::Closing;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
 use crate::latency::now_ns;
 use crate::order_line::OrderLine;
+use crate::orders::LOOKS;
 use crate::proto::Text;
 use crate::strategy::Strategy;
 use crate::tcp;
@@ -42,6 +47,9 @@ const CLOCK_NS: u64 = 1_000_000_000;
 /// Time from one snapshot to the next, at least, ns: books that break again and again are not to
 /// keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
+
+/// How long a server's station is believed; it is asked again before that.
+const STATION_LIFETIME: Duration = Duration::from_secs(10);
 
 /// Who trades where.
 #[derive(Debug, Clone)]
@@ -72,6 +80,13 @@ pub struct TraderConfig {
     pub password: Text<10>,
     /// Silence of the exchange after which a connection counts as dead, ms. Usual is 15,000.
     pub timeout_ms: u64,
+    /// Time that the exchange has to answer an order, a replacement or a cancel, ms. An answer that
+    /// is overdue by up to a quarter of it ends in a mass cancel, and one to that in another
+    /// connection. Usual is 2,000.
+    pub answer_timeout_ms: u64,
+    /// What stands of an earlier run when order entry opens for the first time is cancelled. Its
+    /// strategy knows of it; the next one does not.
+    pub cancels_at_start: bool,
     /// Feed, books, orders.
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
@@ -150,8 +165,16 @@ pub struct Trader<S> {
     dropped: Dropped,
     /// Order entry was open once.
     is_recovered: bool,
+    cancels_at_start: bool,
     /// When another snapshot may be asked for.
     snapshot_ns: u64,
+    /// When answers are looked for that do not come, and how often.
+    watch_ns: u64,
+    watch_every_ns: u64,
+    /// Where order entry, lost messages and snapshots are had, whose stations may change, and when
+    /// they are looked for again.
+    servers: [Option<Ipv4Addr>; 3],
+    found_ns: u64,
 }
 
 /// Why a frame that a rule led here was not taken.
@@ -208,7 +231,9 @@ impl<S: Strategy> Trader<S> {
             gateway: config.gateway.map(IpAddr::from),
             vlan: None,
         })?;
-        let mut network = Network::open(&context, &NetConfig::default())?;
+        let mut net = NetConfig::default();
+        net.neighbours.lifetime = STATION_LIFETIME;
+        let mut network = Network::open(&context, &net)?;
         let mac = |path: ferrocx::verbs::Path| Mac(path.dmac.0);
         let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
         let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
@@ -250,6 +275,8 @@ impl<S: Strategy> Trader<S> {
         };
         gateway.begin(now_ns());
         gateway.line().set_timed(config.measure);
+        let rounds = engine.orders().looks_per_round() as u64 * u64::from(LOOKS);
+        let watch_every_ns = config.answer_timeout_ms.saturating_mul(1_000_000) / rounds;
         let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
             engine,
@@ -276,7 +303,13 @@ impl<S: Strategy> Trader<S> {
             clock_ns: now_ns().saturating_add(CLOCK_NS),
             dropped: Dropped::default(),
             is_recovered: false,
+            cancels_at_start: config.cancels_at_start,
             snapshot_ns: 0,
+            watch_ns: 0,
+            watch_every_ns,
+            servers: [Some(config.orders), Some(config.requests), config.snapshots]
+                .map(|at| at.map(|at| *at.ip())),
+            found_ns: 0,
         })
     }
 
@@ -291,7 +324,9 @@ impl<S: Strategy> Trader<S> {
         // Before the day's answers are known for the first time no order may leave: the feed waits
         // in its rings, and what does not fit them is asked for again. Later the books follow it
         // whatever becomes of order entry, which takes no order while it is not open.
-        self.is_recovered |= self.gateway.state() == GatewayState::Open;
+        if !self.is_recovered && self.gateway.state() == GatewayState::Open {
+            self.recover();
+        }
         if self.is_recovered {
             for source in [Source::A, Source::B, Source::Retransmission] {
                 if let Some(mbuf) = self.feeds[source as usize].rx.rx_one() {
@@ -307,6 +342,9 @@ impl<S: Strategy> Trader<S> {
         }
         if self.engine.wants_snapshot() {
             self.ask_for_books(now);
+        }
+        if now >= self.watch_ns {
+            self.watch(now);
         }
         self.gateway.poll(now);
         if let Some((_, session)) = &mut self.snapshot {
@@ -396,6 +434,9 @@ impl<S: Strategy> Trader<S> {
     fn keep_house(&mut self, now: u64) {
         self.house_ns = now.saturating_add(HOUSE_NS);
         self.network.poll();
+        if now >= self.found_ns {
+            self.find_servers(now);
+        }
         if let Some(clock) = &mut self.clock
             && now >= self.clock_ns
         {
@@ -410,13 +451,6 @@ impl<S: Strategy> Trader<S> {
     /// is good for. `None` if nothing is measured.
     pub fn stamp_error_ns(&self) -> Option<u64> {
         self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
-    }
-
-    /// Throws the kill switch; `false` if the exchange did not hear of it.
-    pub fn kill(&mut self) -> bool {
-        let line = self.gateway.line();
-        line.set_now(now_ns());
-        self.engine.kill(line)
     }
 
     /// Feed, books, orders.

@@ -58,6 +58,14 @@ fn what_both_lines_lose_is_asked_for_and_no_offer_is_missed() {
     let feed = report.feed();
     assert!(feed.dropped > 100 && feed.gaps > 1 && feed.requests > 1, "{feed:?}");
     assert_eq!(feed.lost, 0, "{feed:?}");
+    // What is counted says so of each line, and adds up.
+    let count = |part: &str, name: &str| report.counters().get(part, name).unwrap() as u64;
+    let won = ["line A", "line B", "answers to requests"].map(|line| count(line, "won"));
+    assert!(count("line A", "holes") > 1 && count("line B", "holes") > 1, "{feed:?}");
+    assert_eq!(won.iter().sum::<u64>(), count("feed", "next") - 1);
+    assert_eq!(count("feed", "gaps"), feed.gaps);
+    assert!(count("queue of line A", "packets") >= count("line A", "packets"));
+    assert!(count("order entry, last connection", "short_way") >= feed.orders);
     assert_eq!(feed.orders, 2_010);
 }
 

@@ -1,5 +1,7 @@
 //! Whole days in one process: an exchange with its crowd, two lines that lose, an engine.
 
+mod refused;
+
 use std::collections::VecDeque;
 
 mod told;
@@ -387,7 +389,7 @@ fn no_order_leaves_after_the_kill_switch() {
     while day.engine.orders().count() == 0 {
         day.run(100);
     }
-    assert!(day.engine.kill(&mut day.wire));
+    assert!(day.engine.kill(0, &mut day.wire));
     day.settle();
     assert_eq!(day.engine.orders().count(), 0, "the exchange cancelled everything");
     let sent = day.orders.len();

@@ -71,6 +71,11 @@ impl Seat {
         self.is_over = false;
     }
 
+    /// Bytes that leave at a time, from now on.
+    pub(super) const fn set_answer_bytes(&mut self, bytes: usize) {
+        self.answer_bytes = bytes;
+    }
+
     /// Resets the connection.
     pub(super) fn reset(&self, sockets: &mut SocketSet<'static>) {
         sockets.get_mut::<tcp::Socket<'_>>(self.socket).abort();

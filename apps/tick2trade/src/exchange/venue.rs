@@ -297,6 +297,18 @@ impl<W: Wire> Venue<W> {
         self.exchange_bytes(now_ns);
     }
 
+    /// Bytes for a member that leave at a time, from now on; with 0 nothing does, as of an exchange
+    /// that lives and does not answer.
+    pub const fn set_answer_bytes(&mut self, bytes: usize) {
+        self.orders.set_answer_bytes(bytes);
+    }
+
+    /// Has another station from now on, as the spare of a server that broke down.
+    pub fn move_to(&mut self, mac: Mac) {
+        self.config.mac = mac;
+        self.interface.set_hardware_addr(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
+    }
+
     /// Forgets the last answers, as an exchange that went back to an older state of its own.
     pub fn forget_answers(&mut self, count: usize) {
         self.orders.account.forget(count);

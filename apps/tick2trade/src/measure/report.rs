@@ -3,6 +3,7 @@
 use core_affinity::CoreId;
 use serde::Serialize;
 
+use crate::counters::Counters;
 use crate::latency::{Row, svg, table};
 
 pub(super) const RECOVERY: &str = "recovery of gaps";
@@ -73,6 +74,7 @@ pub struct Report {
     pub(super) cores: Option<[CoreId; 2]>,
     pub(super) realtime: bool,
     pub(super) without_baseline: bool,
+    pub(super) counters: Counters,
 }
 
 impl Report {
@@ -93,6 +95,11 @@ impl Report {
     /// What the feed of the run on queues went through.
     pub const fn feed(&self) -> &FeedReport {
         &self.feed
+    }
+
+    /// All that the engine on queues counted.
+    pub const fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// The histograms as an SVG document.

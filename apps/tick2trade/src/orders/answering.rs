@@ -4,6 +4,7 @@ use super::trades::Trade;
 use super::{OrderEntry, OrderEvent, Standing};
 use crate::proto::Side;
 use crate::proto::ouch::{self, Answer, Symbol, answers};
+use crate::risk::Stop;
 
 /// What an answer says of an order that was taken.
 #[derive(Debug, Clone, Copy)]
@@ -33,13 +34,24 @@ impl OrderEntry {
             }
             Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
             Answer::AccountQueryAnswered(known) => self.resumed(known.next_urn.get()),
+            Answer::CancelRejected(off) => {
+                self.answered(off.urn.get());
+                OrderEvent::CancelRejected { urn: off.urn.get() }
+            }
+            Answer::CancelPending(off) => {
+                self.answered(off.urn.get());
+                OrderEvent::CancelPending { urn: off.urn.get() }
+            }
+            Answer::MassCancelAnswered(all) => self.all_cancelled(all.urn.get()),
+            Answer::DisableAnswered(off) => self.entry_stopped(off.urn.get(), off.firm),
+            Answer::EnableAnswered(on) => self.entry_enabled(on.urn.get(), on.firm),
             _ => OrderEvent::Other,
         };
         let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
         self.mismatches += u64::from(is_mismatch);
         // A reject moves no shares, whosever it is.
         if is_mismatch && !matches!(answer, Answer::Rejected(_)) {
-            self.risk.doubt();
+            self.risk.stop(Stop::Doubtful);
         }
         event
     }
@@ -54,6 +66,7 @@ impl OrderEntry {
             }
         }
         self.next_urn = self.next_urn.max(next_urn);
+        self.ask_again();
         OrderEvent::Resumed { lost: before - self.count }
     }
 
@@ -118,6 +131,7 @@ impl OrderEntry {
         self.risk.restore(order.security as usize, order.side, order.left, order.price);
         let place = self.place(taken.urn);
         self.standing[place] = Some(order);
+        self.answered(taken.urn);
         Some(order)
     }
 
@@ -184,6 +198,9 @@ impl OrderEntry {
     }
 
     fn rejected(&mut self, urn: u32, reason: u16) -> OrderEvent {
+        if self.is_asked_refused(urn) {
+            return OrderEvent::Rejected { urn, reason };
+        }
         self.keep_predecessor(urn);
         if let Some(&mut order) = self.get(urn) {
             self.take_off(order, order.left);

@@ -1,3 +1,5 @@
+mod silence;
+
 use super::*;
 use crate::proto::ouch::answers::{Accepted, AccountQueryAnswered, Cancelled, Executed, Rejected};
 use crate::proto::ouch::{Answer, answers};
@@ -216,10 +218,12 @@ fn the_day_replayed_brings_orders_positions_and_the_next_number_back() {
 fn the_kill_switch_cancels_everything_and_lets_nothing_out() {
     let mut entry = entry();
     enter(&mut entry, 100).unwrap();
-    let mut out = Vec::new();
-    entry.kill(&mut out);
-    let golden = b"\0\x14UC\0\0\0\x02FIRM        \0\0\0\x0cUD\0\0\0\x03FIRM\0\0";
-    assert_eq!(out, golden);
+    entry.kill();
+    let all = b"\0\x14UC\0\0\0\x02FIRM        \0\0";
+    assert_eq!(entry.due().as_deref(), Some(&all[..]));
+    let stop = b"\0\x0cUD\0\0\0\x03FIRM\0\0";
+    assert_eq!(entry.due().as_deref(), Some(&stop[..]));
+    assert_eq!(entry.due(), None);
     assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Killed)));
     assert_eq!(entry.cancel(1, 0), Ok(*b"\0\x0aUX\0\0\0\x01\0\0\0\0"));
     assert_eq!(entry.cancel(9, 0), Err(Refused::Unknown(9)));

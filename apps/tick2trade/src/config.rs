@@ -1,0 +1,596 @@
+//! The file that `trade` is started with: [`File`], and [`Config`], which is it, checked.
+//!
+//! ```
+//! use ferrocx_tick2trade::config::{Config, EXAMPLE};
+//!
+//! let config = Config::parse(EXAMPLE)?;
+//! assert_eq!(config.trader.engine.orders.limits.position_shares, 10_000);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
+
+use std::fmt::Display;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use ferrocx_app_common::list::MAX_CORE;
+use serde::Deserialize;
+
+use crate::book::BooksConfig;
+use crate::engine::EngineConfig;
+use crate::feed::ArbiterConfig;
+use crate::orders::OrdersConfig;
+use crate::proto::Text;
+use crate::proto::itch::Stock;
+use crate::risk;
+use crate::trader::TraderConfig;
+
+/// What is counted in one unit of money: prices and values have four decimals.
+const MONEY: u64 = 10_000;
+
+/// The file that is taken where none is given: a trader for `tick2trade exchange`.
+pub const EXAMPLE: &str = include_str!("../examples/trade.toml");
+
+/// The file, as it is written.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct File {
+    /// `model`, `model:tap=NAME`, or a PCI address such as `0000:3b:00.0`.
+    #[serde(default = "model")]
+    pub device: String,
+    /// The core that polls; without it the system chooses.
+    pub core: Option<usize>,
+    /// Our address and its prefix length, such as `198.18.0.2/24`.
+    pub address: String,
+    /// Where packets go that leave the subnet.
+    pub gateway: Option<Ipv4Addr>,
+    /// Groups and ports of line A and line B.
+    pub lines: [SocketAddrV4; 2],
+    /// The exchange's order entry.
+    pub orders: SocketAddrV4,
+    /// Its server of lost messages.
+    pub requests: SocketAddrV4,
+    /// Its server of snapshots.
+    pub snapshots: Option<SocketAddrV4>,
+    /// Our UDP port, that lost messages come to.
+    #[serde(default = "answers_port")]
+    pub answers_port: u16,
+    /// The first books come from `snapshots`, too.
+    #[serde(default)]
+    pub late: bool,
+    /// The member, up to 6 characters.
+    pub user: String,
+    /// Its password, up to 10 characters.
+    #[serde(default)]
+    pub password: String,
+    /// The firm, up to 4 characters, for mass cancels.
+    #[serde(default)]
+    pub firm: String,
+    /// Silence of the exchange after which a connection counts as dead, ms: 100 to 600000.
+    #[serde(default = "timeout_ms")]
+    pub timeout_ms: u64,
+    /// Time that the exchange has to answer, ms: 10 to 600000. What is overdue is cancelled, with
+    /// everything else.
+    #[serde(default = "answer_timeout_ms")]
+    pub answer_timeout_ms: u64,
+    /// What stands of an earlier run is cancelled when order entry opens: the strategies here know
+    /// of their own orders alone.
+    #[serde(default = "cancel_at_start")]
+    pub cancel_at_start: bool,
+    /// If this file is there at the start, the kill switch is thrown; throwing it makes the file.
+    /// Without one a restart knows of a kill only what the exchange was told.
+    pub kill_file: Option<PathBuf>,
+    /// Securities that may be traded, up to 8 characters each.
+    pub symbols: Vec<String>,
+    /// What may be sent at most.
+    #[serde(default)]
+    pub limits: Limits,
+    /// How patient the feed is.
+    #[serde(default)]
+    pub feed: Patience,
+    /// Sizes of the books.
+    #[serde(default)]
+    pub books: BookSizes,
+    /// What trades.
+    pub strategy: StrategyFile,
+}
+
+fn model() -> String {
+    "model".into()
+}
+
+const fn answers_port() -> u16 {
+    26_500
+}
+
+const fn timeout_ms() -> u64 {
+    15_000
+}
+
+const fn cancel_at_start() -> bool {
+    true
+}
+
+const fn answer_timeout_ms() -> u64 {
+    2_000
+}
+
+/// What may be sent at most, as the file has it: [`risk::Limits`] says what each means. Money has
+/// up to four decimals.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Shares of one order: 1 to 1000000.
+    pub order_shares: u32,
+    /// Value of one order.
+    pub order_value: String,
+    /// Distance from the reference price, hundredths of a percent: 1 to 10000.
+    pub collar_bp: u32,
+    /// Messages in any `rate_window_ms`: 1 to 65536.
+    pub rate: usize,
+    /// Length of that time, ms: 1 to 60000.
+    pub rate_window_ms: u64,
+    /// Shares of one security, long or short: 1 to 1000000000.
+    pub position_shares: u32,
+    /// Value of everything that stands and of all positions.
+    pub credit: String,
+    /// Orders of ours that may trade at a time: a power of two, 1 to 65536.
+    pub orders: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (limits, orders) = (risk::Limits::default(), OrdersConfig::default().capacity);
+        Self {
+            order_shares: limits.order_shares,
+            order_value: (limits.order_value / MONEY).to_string(),
+            collar_bp: limits.collar_bp,
+            rate: limits.rate,
+            rate_window_ms: limits.rate_window_ns / 1_000_000,
+            position_shares: limits.position_shares,
+            credit: (limits.credit / MONEY).to_string(),
+            orders,
+        }
+    }
+}
+
+/// How patient the feed is with messages that are missing, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Patience {
+    /// Time for the other line, us: 1 to 1000000.
+    pub wait_us: u64,
+    /// Time for the answer to a request, us: 100 to 10000000.
+    pub retry_us: u64,
+    /// Requests without an answer after which messages are lost: 0, which never asks, to 100000.
+    pub attempts: u32,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        let ArbiterConfig { wait_ns, retry_ns, attempts, .. } = ArbiterConfig::default();
+        Self { wait_us: wait_ns / 1_000, retry_us: retry_ns / 1_000, attempts }
+    }
+}
+
+impl Patience {
+    fn check(&self) -> Result<ArbiterConfig> {
+        Ok(ArbiterConfig {
+            wait_ns: in_range("feed.wait_us", self.wait_us, 1, 1_000_000)? * 1_000,
+            retry_ns: in_range("feed.retry_us", self.retry_us, 100, 10_000_000)? * 1_000,
+            attempts: in_range("feed.attempts", self.attempts, 0, 100_000)?,
+            ..ArbiterConfig::default()
+        })
+    }
+}
+
+/// Sizes of the books, as the file has them.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BookSizes {
+    /// Orders that stand at a time, in all books: 1 to 2^30.
+    pub orders: usize,
+    /// Price levels on each side of each book: 1 to 65536.
+    pub levels: usize,
+}
+
+impl Default for BookSizes {
+    fn default() -> Self {
+        let BooksConfig { orders, levels, .. } = BooksConfig::default();
+        Self { orders, levels }
+    }
+}
+
+/// Which of the example strategies trades.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Trades {
+    /// Takes what is offered at a price or below
+    Taker,
+    /// Stands on both sides of the book
+    Quoter,
+}
+
+/// What trades, as the file has it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StrategyFile {
+    /// Which strategy.
+    pub kind: Trades,
+    /// The security; the first of `symbols` where it is not given.
+    pub symbol: Option<String>,
+    /// Shares of an order: 1 to `limits.order_shares`.
+    #[serde(default = "shares")]
+    pub shares: u32,
+    /// Highest price that the taker pays.
+    pub at_most: Option<String>,
+    /// Least distance of the quoter's prices.
+    pub spread: Option<String>,
+}
+
+const fn shares() -> u32 {
+    100
+}
+
+/// What trades, checked. Prices have four decimals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Traded {
+    /// A [`Taker`](crate::strategy::Taker).
+    Taker {
+        /// The security, an index of those that may be traded.
+        security: usize,
+        /// Highest price.
+        at_most: u32,
+        /// Shares of an order.
+        shares: u32,
+    },
+    /// A [`Quoter`](crate::strategy::Quoter).
+    Quoter {
+        /// The security, an index of those that may be traded.
+        security: usize,
+        /// Shares of an order.
+        shares: u32,
+        /// Least distance of its prices.
+        spread: u32,
+    },
+}
+
+/// The file, checked.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The device.
+    pub device: String,
+    /// The core that polls.
+    pub core: Option<usize>,
+    /// The file that keeps the kill switch thrown over a restart.
+    pub kill_file: Option<PathBuf>,
+    /// Who trades where, and what at most.
+    pub trader: TraderConfig,
+    /// What trades.
+    pub strategy: Traded,
+}
+
+fn in_range<T: PartialOrd + Display>(what: &str, value: T, min: T, max: T) -> Result<T> {
+    ensure!(value >= min && value <= max, "{what} is {value}; give {min} to {max}");
+    Ok(value)
+}
+
+fn text<const N: usize>(what: &str, text: &str) -> Result<Text<N>> {
+    Text::new(text)
+        .with_context(|| format!("{what} `{text}`; give up to {N} printable characters of ASCII"))
+}
+
+/// An amount of money in ten thousandths.
+fn money(what: &str, text: &str) -> Result<u64> {
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let amount = || {
+        let part = format!("{part:0<4}").parse::<u64>().ok()?;
+        whole.parse::<u64>().ok()?.checked_mul(MONEY)?.checked_add(part)
+    };
+    let is_one = is_digits(whole) && is_digits(part) && part.len() <= 4;
+    is_one.then(amount).flatten().filter(|&amount| amount != 0).with_context(|| {
+        format!("{what} is `{text}`; give more than 0, with up to four decimals, such as 150.25")
+    })
+}
+
+fn price(what: &str, text: &str) -> Result<u32> {
+    u32::try_from(money(what, text)?)
+        .ok()
+        .with_context(|| format!("{what} is {text}; prices go up to 429496.7295"))
+}
+
+impl Config {
+    /// Reads and checks a file's text.
+    ///
+    /// # Errors
+    /// One sentence that names the value, its limit and the way out.
+    pub fn parse(text: &str) -> Result<Self> {
+        // Without the text of the line, which may be the one with the password.
+        let file = toml::from_str(text).map_err(|error: toml::de::Error| {
+            let before = error.span().map_or("", |span| &text[..span.start]);
+            let line = before.matches('\n').count() + 1;
+            anyhow!("line {line}: {}", error.message().trim_end())
+        })?;
+        Self::check(file)
+    }
+
+    /// What it says, in a line.
+    pub fn summary(&self) -> String {
+        let Self { device, trader, strategy, .. } = self;
+        let limits = &trader.engine.orders.limits;
+        let symbols = trader.engine.orders.symbols.iter().map(ToString::to_string);
+        format!(
+            "{} on {device} trades {} at {}, with {} shares of each and {} in money at most: \
+             {strategy:?}",
+            trader.user,
+            symbols.collect::<Vec<_>>().join(", "),
+            trader.orders,
+            limits.position_shares,
+            limits.credit / MONEY,
+        )
+    }
+
+    /// Checks a file.
+    ///
+    /// # Errors
+    /// Those of [`Config::parse`].
+    pub fn check(file: File) -> Result<Self> {
+        let place = || format!("address `{}`; give one like 198.18.0.2/24", file.address);
+        let (address, bits) = file.address.split_once('/').with_context(place)?;
+        let address: Ipv4Addr = address.parse().ok().with_context(place)?;
+        let prefix_len = bits.parse().ok().with_context(place)?;
+        let prefix_len = in_range("the prefix length", prefix_len, 1, 32)?;
+        let [a, b] = file.lines;
+        ensure!(a != b, "both lines are at {a}; give each its own group or port");
+        for line in file.lines {
+            ensure!(
+                line.ip().is_multicast(),
+                "line {line} is at no group; give one of 224.0.0.0 to 239.255.255.255"
+            );
+        }
+        let servers = [Some(a), Some(b), Some(file.orders), Some(file.requests), file.snapshots];
+        for at in servers.into_iter().flatten() {
+            ensure!(at.port() != 0, "nobody is at port 0 of {}; give 1 to 65535", at.ip());
+        }
+        for at in [Some(file.orders), Some(file.requests), file.snapshots].into_iter().flatten() {
+            ensure!(
+                !at.ip().is_multicast() && !at.ip().is_unspecified() && !at.ip().is_broadcast(),
+                "no server is at {}; give the address of one, such as 198.18.0.1",
+                at.ip()
+            );
+        }
+        in_range("answers_port", file.answers_port, 1, u16::MAX)?;
+        ensure!(
+            !file.late || file.snapshots.is_some(),
+            "a late join needs `snapshots`, the address of the exchange's server of them"
+        );
+        if let Some(core) = file.core {
+            in_range("core", core, 0, MAX_CORE)?;
+        }
+        let symbols = symbols(&file.symbols)?;
+        let strategy = strategy(&file.strategy, &symbols, file.limits.order_shares)?;
+        let books = BooksConfig {
+            stocks: symbols.clone(),
+            books: symbols.len(),
+            orders: in_range("books.orders", file.books.orders, 1, 1 << 30)?,
+            levels: in_range("books.levels", file.books.levels, 1, 1 << 16)?,
+        };
+        let orders = OrdersConfig {
+            symbols,
+            firm: text("firm", &file.firm)?,
+            capacity: in_range("limits.orders", file.limits.orders, 1, 65_536)?,
+            limits: file.limits.check()?,
+        };
+        let trader = TraderConfig {
+            address,
+            prefix_len,
+            gateway: file.gateway,
+            lines: file.lines,
+            orders: file.orders,
+            snapshots: file.snapshots,
+            joins_late: file.late,
+            requests: file.requests,
+            answers_port: file.answers_port,
+            user: text("user", &file.user)?,
+            password: Text::new(&file.password)
+                .context("the password is longer than 10 printable characters of ASCII")?,
+            timeout_ms: in_range("timeout_ms", file.timeout_ms, 100, 600_000)?,
+            answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
+            cancels_at_start: file.cancel_at_start,
+            engine: EngineConfig { feed: file.feed.check()?, books, orders },
+            measure: false,
+        };
+        let File { device, core, kill_file, .. } = file;
+        Ok(Self { device, core, kill_file, trader, strategy })
+    }
+}
+
+impl Limits {
+    fn check(&self) -> Result<risk::Limits> {
+        let orders = self.orders;
+        ensure!(
+            orders.is_power_of_two(),
+            "limits.orders is {orders}; give a power of two from 1 to 65536"
+        );
+        Ok(risk::Limits {
+            order_shares: in_range("limits.order_shares", self.order_shares, 1, 1_000_000)?,
+            order_value: money("limits.order_value", &self.order_value)?,
+            collar_bp: in_range("limits.collar_bp", self.collar_bp, 1, 10_000)?,
+            rate: in_range("limits.rate", self.rate, 1, 65_536)?,
+            rate_window_ns: in_range("limits.rate_window_ms", self.rate_window_ms, 1, 60_000)?
+                * 1_000_000,
+            position_shares: in_range(
+                "limits.position_shares",
+                self.position_shares,
+                1,
+                1_000_000_000,
+            )?,
+            credit: money("limits.credit", &self.credit)?,
+        })
+    }
+}
+
+fn symbols(names: &[String]) -> Result<Vec<Stock>> {
+    ensure!(!names.is_empty(), "no symbols; give at least one, such as \"AAPL\"");
+    let mut symbols = Vec::with_capacity(names.len());
+    for name in names {
+        let symbol = text("symbol", name)?;
+        ensure!(symbol != Text::BLANK, "a symbol is blank; give 1 to 8 characters");
+        ensure!(!symbols.contains(&symbol), "symbol `{name}` is there twice; leave one out");
+        symbols.push(symbol);
+    }
+    Ok(symbols)
+}
+
+fn strategy(file: &StrategyFile, symbols: &[Stock], order_shares: u32) -> Result<Traded> {
+    let security = match &file.symbol {
+        None => 0,
+        Some(name) => {
+            let symbol = text("strategy.symbol", name)?;
+            let place = || format!("strategy.symbol `{name}` is none of symbols; put it there");
+            symbols.iter().position(|&other| other == symbol).with_context(place)?
+        }
+    };
+    let shares = in_range("strategy.shares", file.shares, 1, order_shares)?;
+    match (file.kind, &file.at_most, &file.spread) {
+        (Trades::Taker, Some(at_most), None) => {
+            let at_most = price("strategy.at_most", at_most)?;
+            Ok(Traded::Taker { security, at_most, shares })
+        }
+        (Trades::Quoter, None, Some(spread)) => {
+            let spread = price("strategy.spread", spread)?;
+            Ok(Traded::Quoter { security, shares, spread })
+        }
+        (Trades::Taker, ..) => bail!("a taker has `at_most`, and no `spread`; give it so"),
+        (Trades::Quoter, ..) => bail!("a quoter has `spread`, and no `at_most`; give it so"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exchange::VenueConfig;
+
+    #[test]
+    fn the_example_trades_with_our_exchange_and_says_every_default() {
+        let config = Config::parse(EXAMPLE).unwrap();
+        let (trader, venue) = (&config.trader, VenueConfig::default());
+        assert_eq!((config.device.as_str(), config.core), ("model", None));
+        assert_eq!((trader.lines, trader.user), (venue.lines, venue.user));
+        let at = |port| SocketAddrV4::new(venue.address, port);
+        let servers = (trader.orders, trader.requests, trader.snapshots);
+        let wanted = [venue.orders_port, venue.requests_port, venue.snapshots_port].map(at);
+        assert_eq!(servers, (wanted[0], wanted[1], Some(wanted[2])));
+        let taker = Traded::Taker { security: 0, at_most: 1_500_000, shares: 100 };
+        assert_eq!(config.strategy, taker);
+        // Without what has a default, the same.
+        let mut short: toml::Table = EXAMPLE.parse().unwrap();
+        for key in [
+            "device",
+            "answers_port",
+            "late",
+            "password",
+            "firm",
+            "timeout_ms",
+            "answer_timeout_ms",
+            "cancel_at_start",
+            "limits",
+            "feed",
+            "books",
+        ] {
+            assert!(short.remove(key).is_some(), "{key}");
+        }
+        let short = Config::parse(&short.to_string()).unwrap();
+        assert_eq!(format!("{short:?}"), format!("{config:?}"));
+        let limits = &config.trader.engine.orders.limits;
+        assert_eq!(format!("{limits:?}"), format!("{:?}", risk::Limits::default()));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_in_a_sentence_that_names_it() {
+        for (from, to, why) in [
+            ("198.18.0.2/24", "198.18.0.2", "address `198.18.0.2`; give one like 198.18.0.2/24"),
+            ("198.18.0.2/24", "198.18.0.2/33", "the prefix length is 33; give 1 to 32"),
+            (
+                "239.1.1.2:26401",
+                "239.1.1.1:26400",
+                "both lines are at 239.1.1.1:26400; give each its own group or port",
+            ),
+            (
+                "239.1.1.2:26401",
+                "198.18.0.1:26401",
+                "line 198.18.0.1:26401 is at no group; give one of 224.0.0.0 to 239.255.255.255",
+            ),
+            (
+                "198.18.0.1:9000",
+                "239.1.1.1:9000",
+                "no server is at 239.1.1.1; give the address of one, such as 198.18.0.1",
+            ),
+            ("1:9000", "1:0", "nobody is at port 0 of 198.18.0.1; give 1 to 65535"),
+            ("26500", "0", "answers_port is 0; give 1 to 65535"),
+            ("timeout_ms = 15000", "timeout_ms = 99", "timeout_ms is 99; give 100 to 600000"),
+            (
+                "user = \"ferro\"",
+                "user = \"ferrocx\"",
+                "user `ferrocx`; give up to 6 printable characters of ASCII",
+            ),
+            (
+                "symbols = [\"NVDA\"]",
+                "symbols = []",
+                "no symbols; give at least one, such as \"AAPL\"",
+            ),
+            ("[\"NVDA\"]", "[\"A\", \"A\"]", "symbol `A` is there twice; leave one out"),
+            ("[\"NVDA\"]", "[\"A\"]", "strategy.symbol `NVDA` is none of symbols; put it there"),
+            ("shares = 100\n", "shares = 1001\n", "strategy.shares is 1001; give 1 to 1000"),
+            (
+                "at_most = \"150\"",
+                "at_most = \"1.00001\"",
+                "strategy.at_most is `1.00001`; give more than 0, with up to four decimals, such \
+                 as 150.25",
+            ),
+            (
+                "at_most = \"150\"",
+                "at_most = \"429496.73\"",
+                "strategy.at_most is 429496.73; prices go up to 429496.7295",
+            ),
+            (
+                "kind = \"taker\"",
+                "kind = \"quoter\"",
+                "a quoter has `spread`, and no `at_most`; give it so",
+            ),
+            ("rate = 1000 ", "rate = 65537 ", "limits.rate is 65537; give 1 to 65536"),
+            (
+                "\norders = 1024",
+                "\norders = 1000",
+                "limits.orders is 1000; give a power of two from 1 to 65536",
+            ),
+            ("retry_us = 2000", "retry_us = 99", "feed.retry_us is 99; give 100 to 10000000"),
+            ("attempts = 5", "attempts = 100001", "feed.attempts is 100001; give 0 to 100000"),
+            ("levels = 4096", "levels = 0", "books.levels is 0; give 1 to 65536"),
+        ] {
+            let text = EXAMPLE.replacen(from, to, 1);
+            assert_ne!(text, EXAMPLE, "{from}");
+            assert_eq!(format!("{:#}", Config::parse(&text).unwrap_err()), why);
+        }
+        let late = EXAMPLE.replace("late = false", "late = true").replace("snapshots =", "# ");
+        let why = Config::parse(&late).unwrap_err().to_string();
+        assert_eq!(
+            why,
+            "a late join needs `snapshots`, the address of the exchange's server of them"
+        );
+        let unknown = format!("colour = 1\n{EXAMPLE}");
+        let why = format!("{:#}", Config::parse(&unknown).unwrap_err());
+        assert!(why.contains("unknown field `colour`"), "{why}");
+    }
+
+    #[test]
+    fn money_has_up_to_four_decimals() {
+        for (text, amount) in [("1", 10_000), ("0.0001", 1), ("150.25", 1_502_500)] {
+            assert_eq!(money("it", text).unwrap(), amount);
+        }
+        for text in ["", ".", "1.", ".5", "-1", "1e3", "0", "0.00000", "99999999999999999999"] {
+            assert!(money("it", text).is_err(), "{text}");
+        }
+    }
+}

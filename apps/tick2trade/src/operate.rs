@@ -1,0 +1,353 @@
+//! The trader as a program: what its file says, on a device, until the day is over.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use core_affinity::CoreId;
+use ferrocx::Port;
+use ferrocx_app_common::cores::{self, Costs, Setting};
+use ferrocx_app_common::report::JsonTarget;
+use ferrocx_app_common::signal::Stop;
+
+use crate::cli;
+use crate::config::{Config, EXAMPLE, Traded};
+use crate::gateway::GatewayState;
+use crate::proto::soup::Ended;
+use crate::signals::Asked;
+use crate::strategy::{Quoter, Strategy, Taker};
+use crate::trader::Trader;
+
+/// How long the exchange may take to answer at the end, and the connection to close, ns each.
+const CLOSE_NS: u64 = 2_000_000_000;
+
+/// The file that the command line names, or the example, with what the command line says instead.
+///
+/// # Errors
+/// One sentence: the file, or a value in it.
+pub fn load(args: &cli::Trade) -> Result<Config> {
+    let mut config = match &args.config {
+        None => Config::parse(EXAMPLE)?,
+        Some(path) => read(path).with_context(|| path.display().to_string())?,
+    };
+    if let Some(device) = &args.device {
+        config.device.clone_from(device);
+    }
+    config.core = args.core.or(config.core);
+    if args.late {
+        ensure!(
+            config.trader.snapshots.is_some(),
+            "--late, and the file names no server of snapshots; give `snapshots` there"
+        );
+        config.trader.joins_late = true;
+    }
+    if let Some(file) = config.kill_file.as_deref().filter(|file| args.enable && file.exists()) {
+        bail!(
+            "--enable, and the kill switch is thrown while {} is there; remove it",
+            file.display()
+        );
+    }
+    Ok(config)
+}
+
+fn read(path: &Path) -> Result<Config> {
+    let config = Config::parse(&fs::read_to_string(path)?)?;
+    let mode = fs::metadata(path)?.permissions().mode() & 0o777;
+    let has_password = !config.trader.password.is_blank();
+    ensure!(
+        !has_password || mode & 0o077 == 0,
+        "a password is written in it, and others can get at it, its mode is {mode:04o}; chmod 600 \
+         it"
+    );
+    Ok(config)
+}
+
+/// Trades on a device until the exchange says that the day is over, or until Ctrl-C, and prints
+/// what it has then.
+///
+/// # Errors
+/// One sentence: the file, the device, the exchange or a group cannot be had.
+pub fn trade(args: &cli::Trade) -> Result<()> {
+    let config = load(args)?;
+    if args.check {
+        println!("the file is right: {}", config.summary());
+        return Ok(());
+    }
+    if let Some(target) = &args.json {
+        target.check()?;
+    }
+    // Before the others: they start threads.
+    let (asked, stop) = (Asked::on_signals()?, Stop::on_signals()?);
+    match config.strategy {
+        Traded::Taker { security, at_most, shares } => {
+            run(&config, args, Taker::new(security, at_most, shares), &stop, &asked)
+        }
+        Traded::Quoter { security, shares, spread } => {
+            run(&config, args, Quoter::new(security, shares, spread), &stop, &asked)
+        }
+    }
+}
+
+/// What of a core's settings will cost time, a line each.
+pub(crate) fn warn_of(core: usize) {
+    for Setting { check, is, costs } in cores::settings(Path::new("/"), core) {
+        if let Some(Costs { why, mend }) = costs {
+            eprintln!("core {core}: {check} is {is}: {why}; mend: {mend}");
+        }
+    }
+}
+
+/// What it costs that core, adapter and pool are not of one memory node; `None` if they are, as far
+/// as anybody knows.
+fn split_nodes(core: Option<u32>, adapter: Option<u32>, pool: Option<u32>) -> Option<String> {
+    let named = [("core", core), ("adapter", adapter), ("pool", pool)];
+    let known: Vec<_> = named.into_iter().filter_map(|(who, node)| Some((who, node?))).collect();
+    if known.windows(2).all(|pair| pair[0].1 == pair[1].1) {
+        return None;
+    }
+    let list: Vec<_> = known.iter().map(|(who, node)| format!("{who} of node {node}")).collect();
+    Some(format!(
+        "{}: what crosses takes 100 ns more each time; give a core of the adapter's node",
+        list.join(", ")
+    ))
+}
+
+/// Keeps this thread on a core.
+///
+/// # Errors
+/// One sentence: it is not one of this process's.
+pub(crate) fn take_core(core: usize) -> Result<()> {
+    check_core(core)?;
+    ensure!(core_affinity::set_for_current(CoreId { id: core }), "core {core} cannot be had");
+    Ok(())
+}
+
+/// Whether a core is one of this process's.
+fn check_core(core: usize) -> Result<()> {
+    let known = core_affinity::get_core_ids().unwrap_or_default();
+    ensure!(
+        known.contains(&CoreId { id: core }),
+        "core {core} is not one that this process may use; give one of {}",
+        listed(&known)
+    );
+    Ok(())
+}
+
+/// Cores by their numbers.
+pub(crate) fn listed(cores: &[CoreId]) -> String {
+    cores.iter().map(|core| core.id.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// A trader that runs, and how it is operated.
+struct Run<'a, S> {
+    config: &'a Config,
+    json: Option<&'a JsonTarget>,
+    port: Port,
+    trader: Trader<S>,
+}
+
+impl<S: Strategy> Run<'_, S> {
+    /// Trades until the day is over or somebody ends it. `true` if the exchange ended it.
+    fn trade(&mut self, stop: &Stop, asked: &Asked) -> Result<bool> {
+        let mut is_open = false;
+        while !stop.is_raised() {
+            if !self.trader.poll() {
+                self.port.device().relax();
+            }
+            match self.trader.gateway().state() {
+                GatewayState::Open if !is_open => {
+                    is_open = true;
+                    let orders = self.trader.engine().orders();
+                    let (next, stand) = (orders.next_urn(), orders.count());
+                    println!("order entry is open, the next order is {next}, {stand} stand");
+                }
+                GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
+                GatewayState::Done(why) => {
+                    println!("{why}");
+                    return Ok(true);
+                }
+                _ => {}
+            }
+            if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = self.trader.joining() {
+                bail!("no snapshot to join by: {why}");
+            }
+            if asked.takes_kill() {
+                self.kill();
+            }
+            if asked.takes_report() {
+                self.report()?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// Throws the kill switch, and makes the file that keeps it thrown over a restart.
+    fn kill(&mut self) {
+        let is_told = self.trader.kill();
+        eprintln!(
+            "the kill switch is thrown: no order leaves, and the exchange {}",
+            if is_told { "was told to cancel all" } else { "is told when order entry opens" }
+        );
+        let Some(file) = &self.config.kill_file else { return };
+        if let Err(error) = fs::write(file, "remove this file, and start with --enable\n") {
+            let file = file.display();
+            eprintln!("{file}: {error}: only the exchange will know of the kill behind a restart");
+        }
+    }
+
+    /// Prints all counts, and writes them where the command line says.
+    fn report(&mut self) -> Result<()> {
+        let counters = self.trader.counters();
+        if self.json == Some(&JsonTarget::Stdout) {
+            eprint!("{}", counters.text());
+        } else {
+            print!("{}", counters.text());
+        }
+        if let Some(target) = self.json {
+            target.write(&counters)?;
+        }
+        Ok(())
+    }
+
+    /// Cancels what stands, logs out, and prints what there is then.
+    fn end(mut self, is_over: bool) -> Result<()> {
+        let Self { port, trader, .. } = &mut self;
+        let closing = trader.close(CLOSE_NS, || port.device().relax());
+        self.report()?;
+        let orders = self.trader.engine().orders();
+        let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
+        let summary = format!(
+            "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; \
+             {position} shares",
+            self.trader.engine().arbiter().next().saturating_sub(1),
+            self.trader.engine().arbiter().stats().lost,
+            orders.next_urn(),
+            orders.count(),
+            orders.mismatches(),
+        );
+        if self.json == Some(&JsonTarget::Stdout) {
+            eprintln!("{summary}");
+        } else {
+            println!("{summary}");
+        }
+        ensure!(
+            is_over || closing.is_known,
+            "order entry was never open: orders of an earlier run may stand; ask the exchange"
+        );
+        ensure!(
+            is_over || closing.standing == 0 && closing.is_answered,
+            "{} orders may still stand, the exchange did not answer; start again, or call it",
+            closing.standing
+        );
+        Ok(())
+    }
+}
+
+fn run<S: Strategy>(
+    config: &Config,
+    args: &cli::Trade,
+    strategy: S,
+    stop: &Stop,
+    asked: &Asked,
+) -> Result<()> {
+    config.core.map_or(Ok(()), check_core)?;
+    let port = Port::open(&config.device).with_context(|| config.device.clone())?;
+    let mut trader = Trader::new(&port, &config.trader, strategy)?;
+    // Not before: threads that are made inherit the core.
+    match config.core {
+        Some(core) => {
+            take_core(core)?;
+            warn_of(core);
+            let own = cores::node(Path::new("/"), core);
+            let pool = port.pool().region().numa_node();
+            let split = split_nodes(own, port.device().info().numa_node, pool);
+            split.iter().for_each(|split| eprintln!("{split}"));
+        }
+        None => eprintln!("no core is given: the system moves this thread about, and others in"),
+    }
+    if let Some(file) = config.kill_file.as_deref().filter(|file| file.exists()) {
+        trader.kill();
+        eprintln!("the kill switch is thrown: {} is there", file.display());
+    }
+    if args.enable {
+        trader.enable();
+    }
+    let mut run = Run { config, json: args.json.as_ref(), port, trader };
+    let is_over = run.trade(stop, asked)?;
+    run.end(is_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn args(config: Option<PathBuf>) -> cli::Trade {
+        cli::Trade {
+            config,
+            device: None,
+            core: None,
+            late: false,
+            enable: false,
+            json: None,
+            check: true,
+        }
+    }
+
+    #[test]
+    fn a_password_is_not_for_others_to_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trade.toml");
+        fs::write(&path, EXAMPLE.replace("password = \"\"", "password = \"secret\"")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let error = format!("{:#}", load(&args(Some(path.clone()))).unwrap_err());
+        assert!(error.ends_with("its mode is 0640; chmod 600 it"), "{error}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let config = load(&args(Some(path.clone()))).unwrap();
+        assert_eq!(config.trader.password.trimmed(), b"secret");
+        // A line that cannot be read is not shown.
+        fs::write(&path, EXAMPLE.replace("password = \"\"", "password = \"secret")).unwrap();
+        let error = format!("{:#}", load(&args(Some(path))).unwrap_err());
+        assert!(error.contains("line ") && !error.contains("secret"), "{error}");
+        let error = load(&args(Some("/no/such".into()))).unwrap_err();
+        assert!(format!("{error:#}").starts_with("/no/such: "));
+    }
+
+    #[test]
+    fn a_kill_that_is_kept_is_not_undone_by_the_way() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, kill) = (dir.path().join("trade.toml"), dir.path().join("kill"));
+        let key = format!("kill_file = \"{}\"\nsymbols", kill.display());
+        fs::write(&path, EXAMPLE.replace("\nsymbols", &format!("\n{key}"))).unwrap();
+        let mut args = args(Some(path));
+        args.enable = true;
+        assert_eq!(load(&args).unwrap().kill_file.as_deref(), Some(&*kill));
+        fs::write(&kill, "").unwrap();
+        let error = load(&args).unwrap_err().to_string();
+        assert!(error.starts_with("--enable, and the kill switch is thrown while "), "{error}");
+        args.enable = false;
+        load(&args).unwrap();
+    }
+
+    #[test]
+    fn nodes_that_differ_are_named_and_those_that_nobody_knows_are_not() {
+        for one in [[None; 3], [Some(1), None, None], [Some(1), None, Some(1)], [Some(0); 3]] {
+            assert_eq!(split_nodes(one[0], one[1], one[2]), None);
+        }
+        let split = split_nodes(Some(0), Some(1), None).unwrap();
+        assert!(split.starts_with("core of node 0, adapter of node 1: what crosses"), "{split}");
+        assert!(split_nodes(Some(1), None, Some(0)).is_some());
+    }
+
+    #[test]
+    fn the_command_line_goes_before_the_file() {
+        let mut args = args(None);
+        args.device = Some("model:tap=x".into());
+        (args.core, args.late) = (Some(1), true);
+        let config = load(&args).unwrap();
+        assert_eq!((config.device.as_str(), config.core), ("model:tap=x", Some(1)));
+        assert!(config.trader.joins_late);
+    }
+}

@@ -1,0 +1,239 @@
+//! What is asked of all orders at once: that they be cancelled, that order entry stop or open.
+//!
+//! A request is due until it left, and asked until it was answered. What a lost connection may have
+//! swallowed is due again when the next one has heard every answer: so a kill switch that was
+//! thrown on a dead line is heard of at last.
+
+use arrayvec::ArrayVec;
+
+use super::OrderEntry;
+use super::OrderEvent;
+use crate::proto::Text;
+use crate::proto::ouch::{DisableOrderEntry, EnableOrderEntry, Fixed, MassCancel, write};
+use crate::proto::soup::{self, PacketType};
+use crate::risk::Stop;
+
+/// The longest packet of these, header and payload.
+pub const DUE_LEN: usize = soup::HEADER_LEN + MassCancel::LEN + 2;
+
+/// How far a request is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ask {
+    /// There is none.
+    #[default]
+    No,
+    /// It is to leave.
+    Due,
+    /// It left under this number.
+    Sent(u32),
+    /// The exchange refused it.
+    Refused,
+}
+
+impl Ask {
+    const fn is_open(self) -> bool {
+        matches!(self, Self::Due | Self::Sent(_))
+    }
+
+    fn is(self, urn: u32) -> bool {
+        self == Self::Sent(urn)
+    }
+}
+
+/// The requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Asked {
+    pub(super) mass: Ask,
+    disable: Ask,
+    enable: Ask,
+    /// Number of the last mass cancel that was answered.
+    all_cancelled_at: u32,
+    /// Rounds in which a request that was sent had no answer.
+    looks: u8,
+}
+
+impl Asked {
+    const fn all(&mut self) -> [&mut Ask; 3] {
+        [&mut self.mass, &mut self.disable, &mut self.enable]
+    }
+
+    /// Orders below this number were cancelled, all of them.
+    pub(super) const fn all_cancelled_at(&self) -> u32 {
+        self.all_cancelled_at
+    }
+
+    /// Whether a request was without an answer for so many rounds; then it has as many again.
+    pub(super) fn is_silent(&mut self, rounds: u8) -> bool {
+        let waits = self.all().into_iter().any(|ask| matches!(ask, Ask::Sent(_)));
+        self.looks = if waits { self.looks.saturating_add(1) } else { 0 };
+        let is_silent = self.looks > rounds;
+        if is_silent {
+            self.looks = 0;
+        }
+        is_silent
+    }
+}
+
+impl OrderEntry {
+    /// Throws the kill switch: no order passes any more, and the exchange is to cancel everything
+    /// and to take nothing new: [`OrderEntry::due`].
+    pub fn kill(&mut self) {
+        self.risk.stop(Stop::Killed);
+        self.asked.mass = Ask::Due;
+        self.asked.disable = Ask::Due;
+        self.asked.enable = Ask::No;
+    }
+
+    /// The trader ends: no order passes any more, and the exchange is to cancel what stands.
+    pub fn close(&mut self) {
+        self.risk.stop(Stop::Closing);
+        self.cancel_all();
+    }
+
+    /// What stands is to be cancelled, and orders pass as before.
+    pub fn cancel_all(&mut self) {
+        if self.count != 0 && !self.asked.mass.is_open() {
+            self.asked.mass = Ask::Due;
+        }
+    }
+
+    /// The exchange is to take orders again that a kill switch stopped.
+    pub fn enable(&mut self) {
+        self.asked.enable = Ask::Due;
+        self.asked.disable = Ask::No;
+    }
+
+    /// The next request that is to leave, as a packet for the session; no limit holds it up. It
+    /// counts as sent: [`OrderEntry::due_not_sent`] takes that back.
+    pub fn due(&mut self) -> Option<ArrayVec<u8, DUE_LEN>> {
+        let (urn, firm, symbol) = (self.next_urn, self.firm, Text::BLANK);
+        let at = self.asked.all().into_iter().position(|ask| *ask == Ask::Due)?;
+        let packet = match at {
+            0 => packet(&MassCancel { kind: MassCancel::KIND, urn: urn.into(), firm, symbol }),
+            1 => {
+                packet(&DisableOrderEntry { kind: DisableOrderEntry::KIND, urn: urn.into(), firm })
+            }
+            _ => packet(&EnableOrderEntry { kind: EnableOrderEntry::KIND, urn: urn.into(), firm }),
+        };
+        *self.asked.all()[at] = Ask::Sent(urn);
+        self.asked.looks = 0;
+        self.next_urn = urn.saturating_add(1);
+        Some(packet)
+    }
+
+    /// The last packet of [`OrderEntry::due`] did not leave, and is due as before.
+    pub fn due_not_sent(&mut self) {
+        let urn = self.next_urn.saturating_sub(1);
+        let Self { asked, next_urn, .. } = self;
+        for ask in asked.all() {
+            if ask.is(urn) {
+                *ask = Ask::Due;
+                *next_urn = urn;
+            }
+        }
+    }
+
+    /// Whether something is to leave.
+    pub fn has_due(&self) -> bool {
+        let Asked { mass, disable, enable, .. } = self.asked;
+        [mass, disable, enable].contains(&Ask::Due) || mass == Ask::Refused
+    }
+
+    /// Whether the exchange still has to hear, or to say, that everything is cancelled, or that it
+    /// stops or opens order entry.
+    pub fn is_asking(&self) -> bool {
+        let Asked { mass, disable, enable, .. } = self.asked;
+        [mass, disable, enable].into_iter().any(Ask::is_open)
+    }
+
+    /// An order to be cancelled by itself, because the exchange refuses to cancel all at once: the
+    /// first from this place of the table on, and the place behind it.
+    pub fn left_by_refusal(&self, from: usize) -> Option<(u32, usize)> {
+        if self.asked.mass != Ask::Refused {
+            return None;
+        }
+        let mut places = self.standing.iter().enumerate().skip(from);
+        places.find_map(|(place, order)| order.map(|order| (order.urn, place + 1)))
+    }
+
+    /// Each order was asked to be cancelled by itself.
+    pub fn refusal_heeded(&mut self) {
+        if self.asked.mass == Ask::Refused {
+            self.asked.mass = Ask::No;
+            self.risk.end_stop(Stop::Overdue);
+        }
+    }
+
+    /// A connection was lost: what it was asked, and did not answer, is due again.
+    pub(super) fn ask_again(&mut self) {
+        for ask in self.asked.all() {
+            if ask.is_open() {
+                *ask = Ask::Due;
+            }
+        }
+        self.wait_anew();
+    }
+
+    /// A mass cancel was answered, ours or one of before a restart.
+    pub(super) fn all_cancelled(&mut self, urn: u32) -> OrderEvent {
+        self.use_up(urn);
+        self.asked.all_cancelled_at = self.asked.all_cancelled_at.max(urn);
+        if self.asked.mass.is(urn) {
+            self.asked.mass = Ask::No;
+            self.risk.end_stop(Stop::Overdue);
+            self.wait_anew();
+        }
+        OrderEvent::AllCancelled
+    }
+
+    /// The exchange takes no orders of a firm, whoever asked for that.
+    pub(super) fn entry_stopped(&mut self, urn: u32, firm: Text<4>) -> OrderEvent {
+        self.use_up(urn);
+        if firm != self.firm {
+            return OrderEvent::Other;
+        }
+        self.risk.stop(Stop::Killed);
+        if self.asked.disable.is(urn) {
+            self.asked.disable = Ask::No;
+        }
+        OrderEvent::EntryStopped
+    }
+
+    /// The exchange takes orders of a firm again. A kill switch that it has not heard of yet stays
+    /// thrown.
+    pub(super) fn entry_enabled(&mut self, urn: u32, firm: Text<4>) -> OrderEvent {
+        self.use_up(urn);
+        if firm != self.firm {
+            return OrderEvent::Other;
+        }
+        if self.asked.enable.is(urn) {
+            self.asked.enable = Ask::No;
+        }
+        if !self.asked.disable.is_open() {
+            self.risk.end_stop(Stop::Killed);
+        }
+        OrderEvent::EntryEnabled
+    }
+
+    /// Whether a request, and no order, is what was refused under this number.
+    pub(super) fn is_asked_refused(&mut self, urn: u32) -> bool {
+        let mut asks = self.asked.all().into_iter();
+        let refused = asks.find(|ask| ask.is(urn)).map(|ask| *ask = Ask::Refused);
+        refused.is_some()
+    }
+
+    fn use_up(&mut self, urn: u32) {
+        self.next_urn = self.next_urn.max(urn.saturating_add(1));
+    }
+}
+
+fn packet<T: Fixed>(message: &T) -> ArrayVec<u8, DUE_LEN> {
+    let mut bytes = [0; DUE_LEN];
+    // The longest of them fits, whose length the array has.
+    let len = write(message, &[], &mut bytes[soup::HEADER_LEN..]).unwrap_or(0);
+    let header = (len as u16 + 1).to_be_bytes();
+    [bytes[0], bytes[1], bytes[2]] = [header[0], header[1], PacketType::UNSEQUENCED.0];
+    let mut packet = ArrayVec::from(bytes);
+    packet.truncate(soup::HEADER_LEN + len);
+    packet
+}

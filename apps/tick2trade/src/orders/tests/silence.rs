@@ -1,0 +1,202 @@
+//! Answers that do not come, and what is asked of all orders at once.
+
+use super::*;
+use crate::proto::ouch::answers::{
+    CancelPending, CancelRejected, DisableAnswered, EnableAnswered, MassCancelAnswered,
+};
+use crate::risk::Stop;
+
+const FIRM: Text<4> = Text(*b"FIRM");
+
+/// Looks at all orders until something is overdue: so many rounds found nothing.
+fn rounds_until_overdue(entry: &mut OrderEntry) -> (u8, Watched) {
+    for round in 0..100 {
+        match entry.watch() {
+            Watched::Fine => {}
+            overdue => return (round, overdue),
+        }
+    }
+    (100, Watched::Fine)
+}
+
+fn all_cancelled(entry: &mut OrderEntry, urn: u32) -> OrderEvent {
+    entry.answer(&Answer::MassCancelAnswered(&MassCancelAnswered {
+        kind: MassCancelAnswered::KIND,
+        timestamp_ns: 0.into(),
+        urn: urn.into(),
+        firm: FIRM,
+        symbol: Text::BLANK,
+    }))
+}
+
+fn stopped(entry: &mut OrderEntry, urn: u32, firm: Text<4>) -> OrderEvent {
+    let (kind, timestamp_ns) = (DisableAnswered::KIND, 0.into());
+    let answer = DisableAnswered { kind, timestamp_ns, urn: urn.into(), firm };
+    entry.answer(&Answer::DisableAnswered(&answer))
+}
+
+fn enabled(entry: &mut OrderEntry, urn: u32) -> OrderEvent {
+    let (kind, timestamp_ns) = (EnableAnswered::KIND, 0.into());
+    let answer = EnableAnswered { kind, timestamp_ns, urn: urn.into(), firm: FIRM };
+    entry.answer(&Answer::EnableAnswered(&answer))
+}
+
+fn resumed(entry: &mut OrderEntry, next_urn: u32) -> OrderEvent {
+    let (kind, timestamp_ns) = (AccountQueryAnswered::KIND, 0.into());
+    let answer = AccountQueryAnswered { kind, timestamp_ns, next_urn: next_urn.into() };
+    entry.answer(&Answer::AccountQueryAnswered(&answer))
+}
+
+/// What is due: the letters of the packets and their numbers.
+fn due(entry: &mut OrderEntry) -> Vec<(u8, u8)> {
+    std::iter::from_fn(|| entry.due()).map(|packet| (packet[3], packet[7])).collect()
+}
+
+#[test]
+fn an_order_without_an_answer_is_overdue_and_everything_is_cancelled() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(1)));
+    assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Overdue)));
+    assert_eq!(due(&mut entry), [(b'C', 2)]);
+    // The answer comes late: entry goes on, and the order has as much time as ever.
+    assert_eq!(all_cancelled(&mut entry, 2), OrderEvent::AllCancelled);
+    // The place of the third is the first one's.
+    assert_eq!(enter(&mut entry, 1), Ok(4));
+    entry.answer(&Answer::Accepted(&accepted(4, 1, b'L')));
+    // It was to be cancelled, and nothing is said of it still: positions may be wrong.
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Lost(1)));
+    assert!(entry.risk().is_stopped_by(Stop::Doubtful));
+    assert_eq!((entry.overdue(), entry.mismatches()), (1, 1));
+    assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine), "it is said once");
+}
+
+#[test]
+fn what_is_answered_is_never_overdue() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(entry.watch(), Watched::Fine);
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine));
+    // A replacement is an order of its own.
+    replace(&mut entry, 1, 50, 1_503_500).unwrap();
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(2)));
+}
+
+#[test]
+fn a_cancel_without_an_answer_is_overdue_and_one_that_waits_is_not() {
+    let (kind, timestamp_ns, urn) = (CancelPending::KIND, 0.into(), 1.into());
+    let pending = CancelPending { kind, timestamp_ns, urn };
+    let rejected = CancelRejected { kind: CancelRejected::KIND, timestamp_ns, urn };
+    for (answer, event) in [
+        (Answer::CancelPending(&pending), OrderEvent::CancelPending { urn: 1 }),
+        (Answer::CancelRejected(&rejected), OrderEvent::CancelRejected { urn: 1 }),
+    ] {
+        let mut entry = entry();
+        enter(&mut entry, 100).unwrap();
+        entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+        entry.cancel(1, 0).unwrap();
+        entry.watch();
+        assert_eq!(entry.answer(&answer), event);
+        assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine));
+        entry.cancel(1, 0).unwrap();
+        entry.cancel_not_sent(1);
+        assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine));
+        entry.cancel(1, 0).unwrap();
+        assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(1)));
+        assert_eq!(entry.left(1), Some(100), "nothing is believed but an answer");
+    }
+}
+
+#[test]
+fn a_mass_cancel_without_an_answer_gives_the_connection_up_and_is_asked_again() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    rounds_until_overdue(&mut entry);
+    assert_eq!(due(&mut entry), [(b'C', 2)]);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Silent));
+    assert_eq!(due(&mut entry), []);
+    // The exchange never got the order, nor the request.
+    assert_eq!(resumed(&mut entry, 1), OrderEvent::Resumed { lost: 1 });
+    assert_eq!(due(&mut entry), [(b'C', 3)]);
+    all_cancelled(&mut entry, 3);
+    assert_eq!((entry.count(), enter(&mut entry, 1)), (0, Ok(4)));
+}
+
+#[test]
+fn a_large_table_is_looked_at_piece_by_piece() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let config = OrdersConfig { symbols, capacity: 256, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    assert_eq!(entry.looks_per_round(), 4);
+    enter(&mut entry, 100).unwrap();
+    let (looks, overdue) = rounds_until_overdue(&mut entry);
+    assert_eq!((looks, overdue), (4 * LOOKS, Watched::Overdue(1)));
+}
+
+#[test]
+fn a_kill_is_due_until_it_leaves_and_again_until_it_is_answered() {
+    let mut entry = entry();
+    entry.kill();
+    let packet = entry.due().unwrap();
+    entry.due_not_sent();
+    assert_eq!(entry.due(), Some(packet), "the same, under the same number");
+    assert_eq!(due(&mut entry), [(b'D', 2)]);
+    // The mass cancel was answered before the connection was lost.
+    all_cancelled(&mut entry, 1);
+    assert!(entry.is_asking());
+    resumed(&mut entry, 2);
+    assert_eq!(due(&mut entry), [(b'D', 3)]);
+    assert_eq!(stopped(&mut entry, 3, Text(*b"ELSE")), OrderEvent::Other);
+    assert!(entry.is_asking());
+    assert_eq!(stopped(&mut entry, 3, FIRM), OrderEvent::EntryStopped);
+    assert!(!entry.is_asking() && !entry.has_due());
+    resumed(&mut entry, 4);
+    assert_eq!(due(&mut entry), []);
+}
+
+#[test]
+fn the_days_answers_tell_of_a_kill_and_of_its_end() {
+    let mut entry = entry();
+    stopped(&mut entry, 7, FIRM);
+    assert_eq!(entry.next_urn(), 8, "its number is used");
+    assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Killed)));
+    entry.enable();
+    assert_eq!(due(&mut entry), [(b'E', 8)]);
+    assert_eq!(enabled(&mut entry, 8), OrderEvent::EntryEnabled);
+    assert_eq!(enter(&mut entry, 1), Ok(9));
+    // One that it has not heard of yet is not ended by what was said before.
+    entry.kill();
+    enabled(&mut entry, 8);
+    assert!(entry.risk().is_stopped_by(Stop::Killed));
+}
+
+#[test]
+fn orders_are_cancelled_one_by_one_if_the_exchange_refuses_to_cancel_all() {
+    let mut entry = entry();
+    for urn in 1..=2 {
+        enter(&mut entry, 100).unwrap();
+        entry.answer(&Answer::Accepted(&accepted(urn, 100, b'L')));
+    }
+    entry.close();
+    assert!(entry.risk().is_stopped_by(Stop::Closing));
+    assert_eq!(due(&mut entry), [(b'C', 3)]);
+    let rejected = Rejected {
+        kind: Rejected::KIND,
+        timestamp_ns: 0.into(),
+        urn: 3.into(),
+        reason: 0x0c.into(),
+        client_order_id: Text::BLANK,
+    };
+    let event = OrderEvent::Rejected { urn: 3, reason: 0x0c };
+    assert_eq!(entry.answer(&Answer::Rejected(&rejected)), event);
+    assert_eq!(entry.mismatches(), 0);
+    let (mut from, mut urns) = (0, Vec::new());
+    while let Some((urn, next)) = entry.left_by_refusal(from) {
+        (from, urns) = (next, [urns, vec![urn]].concat());
+    }
+    urns.sort_unstable();
+    assert_eq!(urns, [1, 2]);
+    entry.refusal_heeded();
+    assert!(!entry.is_asking() && !entry.has_due());
+}

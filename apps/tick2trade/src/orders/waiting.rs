@@ -1,0 +1,132 @@
+//! Answers that do not come: how long an order, a replacement or a cancel has waited for its own.
+//!
+//! Nothing is written when an order leaves: [`OrderEntry::watch`] looks at some places of the table
+//! at a time, and an order that it finds without an answer in [`LOOKS`] rounds is overdue. What
+//! follows, in this order, each after as long a time again:
+//!
+//! | what is overdue | what follows |
+//! |---|---|
+//! | an order, a replacement, a cancel | everything is cancelled, and no order leaves meanwhile |
+//! | the answer to that | the connection is given up: the next one hears every answer again |
+//! | the same order, although all was cancelled | no order leaves for the rest of the session |
+//!
+//! Source: reference 11.1.7, 7.
+
+use super::{OrderEntry, asking::Ask};
+use crate::risk::Stop;
+
+/// Rounds of looks that an answer has time for, beside the one that finds it missing first.
+pub const LOOKS: u8 = 4;
+/// Places of the table that are looked at in one go.
+const PLACES: usize = 64;
+
+/// What an order waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum For {
+    /// The first answer: it was entered, or replaces another.
+    #[default]
+    Taking,
+    /// The answer to a cancel.
+    Cancel,
+    /// Nothing.
+    Nothing,
+}
+
+/// What the order of a place waits for, and how long. Of another order it says nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wait {
+    urn: u32,
+    what: For,
+    /// Rounds that found it waiting.
+    looks: u8,
+}
+
+impl Wait {
+    /// A cancel was asked for.
+    pub(super) const fn for_cancel(urn: u32) -> Self {
+        Self { urn, what: For::Cancel, looks: 0 }
+    }
+}
+
+/// What a look at the orders found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// Nothing is overdue.
+    Fine,
+    /// This order's answer is: everything is to be cancelled, [`OrderEntry::due`].
+    Overdue(u32),
+    /// This order's answer still is, although everything was cancelled since: no order leaves any
+    /// more.
+    Lost(u32),
+    /// The answer to a mass cancel, or to what stops or opens order entry, is: the connection is
+    /// to be given up.
+    Silent,
+}
+
+impl OrderEntry {
+    /// Looks at the next places of the table: [`OrderEntry::looks_per_round`] calls look at all of
+    /// them, and [`LOOKS`] rounds later an answer that was missing all the time is overdue. To be
+    /// called while answers can come.
+    pub fn watch(&mut self) -> Watched {
+        let from = self.looked;
+        let to = (from + PLACES).min(self.standing.len());
+        self.looked = if to == self.standing.len() { 0 } else { to };
+        if from == 0 && self.asked.is_silent(LOOKS) {
+            return Watched::Silent;
+        }
+        for place in from..to {
+            let Some(order) = self.standing[place] else { continue };
+            let wait = &mut self.waits[place];
+            if wait.urn != order.urn {
+                *wait = Wait { urn: order.urn, ..Wait::default() };
+            }
+            if wait.what == For::Nothing {
+                continue;
+            }
+            wait.looks = wait.looks.saturating_add(1);
+            if wait.looks <= LOOKS {
+                continue;
+            }
+            let urn = order.urn;
+            if urn < self.asked.all_cancelled_at() {
+                wait.what = For::Nothing;
+                self.mismatches += 1;
+                self.risk.stop(Stop::Doubtful);
+                return Watched::Lost(urn);
+            }
+            if self.asked.mass == Ask::No {
+                self.overdue += 1;
+                self.risk.stop(Stop::Overdue);
+                self.asked.mass = Ask::Due;
+                return Watched::Overdue(urn);
+            }
+        }
+        Watched::Fine
+    }
+
+    /// Calls of [`OrderEntry::watch`] that look at every order once.
+    pub const fn looks_per_round(&self) -> usize {
+        self.standing.len().div_ceil(PLACES)
+    }
+
+    /// Answers that were overdue.
+    pub const fn overdue(&self) -> u64 {
+        self.overdue
+    }
+
+    /// The exchange said what became of an order, or of its cancel.
+    pub(super) fn answered(&mut self, urn: u32) {
+        let place = self.place(urn);
+        self.waits[place] = Wait { urn, what: For::Nothing, looks: 0 };
+    }
+
+    /// A cancel that [`OrderEntry::cancel`] made and the connection did not take never left.
+    pub fn cancel_not_sent(&mut self, urn: u32) {
+        self.answered(urn);
+    }
+
+    /// What waits has as much time again.
+    pub(super) fn wait_anew(&mut self) {
+        self.waits.iter_mut().for_each(|wait| wait.looks = 0);
+    }
+}

@@ -1,0 +1,85 @@
+//! What an operator asks of a program that runs: SIGUSR1 for the kill switch, SIGUSR2 for a report.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{SigSet, Signal};
+
+/// Requests that came and were not taken yet. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Asked(Arc<Flags>);
+
+#[derive(Debug, Default)]
+struct Flags {
+    kill: AtomicBool,
+    report: AtomicBool,
+}
+
+impl Asked {
+    /// Requests that the two signals make. To be called before other threads are started: those
+    /// started later have the signals blocked, so that the thread that waits for them gets them.
+    ///
+    /// # Errors
+    /// The system refuses to block a signal, or a thread.
+    pub fn on_signals() -> Result<Self> {
+        let mut set = SigSet::empty();
+        set.add(Signal::SIGUSR1);
+        set.add(Signal::SIGUSR2);
+        set.thread_block().context("SIGUSR1 and SIGUSR2 cannot be blocked")?;
+        let asked = Self::default();
+        let flags = asked.clone();
+        let wait = move || {
+            while let Ok(signal) = set.wait() {
+                flags.raise(signal);
+            }
+        };
+        thread::Builder::new()
+            .name("signals".into())
+            .spawn(wait)
+            .context("no thread for SIGUSR1 and SIGUSR2")?;
+        Ok(asked)
+    }
+
+    fn raise(&self, signal: Signal) {
+        let flag = match signal {
+            Signal::SIGUSR1 => &self.0.kill,
+            _ => &self.0.report,
+        };
+        flag.store(true, Ordering::Release);
+    }
+
+    /// Whether the kill switch is to be thrown, once. A load, as a rule: fit for a polling loop.
+    #[inline]
+    pub fn takes_kill(&self) -> bool {
+        take(&self.0.kill)
+    }
+
+    /// Whether a report is wanted, once.
+    #[inline]
+    pub fn takes_report(&self) -> bool {
+        take(&self.0.report)
+    }
+}
+
+#[inline]
+fn take(flag: &AtomicBool) -> bool {
+    flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_is_taken_once_and_by_its_own_signal() {
+        let asked = Asked::default();
+        assert!(!asked.takes_kill() && !asked.takes_report());
+        asked.raise(Signal::SIGUSR1);
+        let other = asked.clone();
+        assert!(!other.takes_report() && other.takes_kill() && !asked.takes_kill());
+        asked.raise(Signal::SIGUSR2);
+        assert!(!other.takes_kill() && other.takes_report() && !asked.takes_report());
+    }
+}

@@ -1,0 +1,167 @@
+//! What an operator does: kills, restarts, enables again, ends; and what happens to orders of which
+//! the exchange says nothing.
+
+mod day;
+
+use day::Day;
+use ferrocx_net::ether::Mac;
+use ferrocx_tick2trade::exchange::VenueConfig;
+use ferrocx_tick2trade::gateway::GatewayState;
+use ferrocx_tick2trade::latency::now_ns;
+use ferrocx_tick2trade::risk::Stop;
+use ferrocx_tick2trade::trader::Closing;
+
+fn is_killed(day: &Day) -> bool {
+    day.trader.engine().orders().risk().is_stopped_by(Stop::Killed)
+}
+
+/// The exchange has heard of a kill: nothing stands, and nothing is taken whatever happens.
+fn is_dead(day: &mut Day) {
+    day.until("the kill to be answered", |day| !day.trader.engine().orders().is_asking());
+    day.until("all to be cancelled", |day| day.trader.engine().orders().count() == 0);
+    assert!(day.answers(b'X') > 0 && day.answers(b'G') > 0);
+    let accepted = day.answers(b'A');
+    day.run(200);
+    assert_eq!((day.answers(b'A'), day.trader.engine().orders().count()), (accepted, 0));
+    assert!(is_killed(day));
+}
+
+/// The cable is cut; the kill goes into it, and is heard of behind the reconnection.
+#[test]
+fn a_kill_in_a_cut_cable_is_heard_of_when_it_is_whole_again() {
+    for waits in [false, true] {
+        let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 500);
+        day.cut(true);
+        if waits {
+            day.until("to notice", |day| {
+                matches!(day.trader.gateway().state(), GatewayState::Waiting(_))
+            });
+        }
+        assert_eq!(day.trader.kill(), !waits, "a line that is not known to be cut takes it");
+        day.until("to try again", |day| day.trader.gateway().stats().connections > 2);
+        assert!(day.trader.engine().orders().is_asking());
+        assert!(day.trader.engine().orders().count() > 0, "what stands, stands");
+        assert_eq!((day.answers(b'X'), day.answers(b'G')), (0, 0));
+        day.cut(false);
+        day.until_open();
+        is_dead(&mut day);
+        assert_eq!((day.answers(b'X'), day.answers(b'G')), (1, 1), "it was told once");
+    }
+}
+
+#[test]
+fn a_kill_outlives_the_program_until_order_entry_is_enabled() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    assert!(day.trader.kill());
+    is_dead(&mut day);
+    let mut day = day.restart();
+    assert!(!is_killed(&day), "it has heard nothing yet");
+    day.until_open();
+    is_dead(&mut day);
+    assert!(day.trader.enable());
+    day.until("to be enabled", |day| !is_killed(day));
+    assert_eq!(day.answers(b'K'), 1);
+    day.trade();
+    // Who hears the day anew hears of both.
+    let mut day = day.restart();
+    day.until_open();
+    assert!(!is_killed(&day));
+    day.trade();
+    assert_eq!(day.trader.engine().orders().mismatches(), 0);
+}
+
+/// What an earlier run left is cancelled, and what the next one enters is not.
+#[test]
+fn what_stands_of_an_earlier_run_is_cancelled_at_the_start() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.cancels_at_start = true);
+    assert_eq!(day.answers(b'X'), 0, "of the first run nothing stood");
+    day.settle();
+    let before = day.trader.engine().orders();
+    let (stood, last) = (before.count(), before.next_urn() - 1);
+    assert!(stood > 0);
+    let mut day = day.restart();
+    day.until_open();
+    day.until("to cancel", |day| day.answers(b'X') == 1);
+    day.settle();
+    let orders = day.trader.engine().orders();
+    assert!((1..=last).all(|urn| orders.left(urn).is_none()));
+    day.trade();
+    assert_eq!((day.answers(b'X'), day.trader.engine().orders().mismatches()), (1, 0));
+}
+
+#[test]
+fn the_end_cancels_what_stands_logs_out_and_closes() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let ended = day.close(20_000);
+    let good = Closing { is_known: true, standing: 0, is_answered: true, is_closed: true };
+    assert_eq!(ended, good);
+    assert_eq!((day.answers(b'X'), day.answers(b'G')), (1, 0), "it may trade again tomorrow");
+    assert_eq!(day.trader.gateway().state(), GatewayState::Closed);
+    day.until("the exchange to see it", |day| !day.venue(|venue| venue.is_connected()));
+    let orders = day.venue(|venue| venue.stats().orders);
+    day.run(100);
+    assert_eq!(day.venue(|venue| venue.stats().orders), orders);
+    assert_eq!(day.trader.gateway().stats().connections, 2, "one to ask where the answers end");
+    // And another program goes on.
+    let mut day = day.restart();
+    day.until_open();
+    day.trade();
+}
+
+#[test]
+fn an_end_that_the_exchange_does_not_hear_of_says_what_may_stand() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let standing = day.trader.engine().orders().count();
+    day.cut(true);
+    let ended = day.close(50);
+    let bad = Closing { is_known: true, standing, is_answered: false, is_closed: false };
+    assert_eq!(ended, bad);
+}
+
+/// The exchange lives, and says nothing of orders any more: a mass cancel, then another connection,
+/// which hears what was said.
+#[test]
+fn answers_that_do_not_come_end_in_a_mass_cancel_and_another_connection() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.answer_timeout_ms = 200);
+    day.venue(|venue| venue.set_answer_bytes(0));
+    // The strategy moves its quotes, and hears nothing of it.
+    let asked = day.venue(|venue| venue.stats().orders);
+    day.until("to send", |day| {
+        day.run(1);
+        day.venue(|venue| venue.stats().orders) > asked
+    });
+    day.until("to be overdue", |day| day.trader.engine().orders().overdue() == 1);
+    let stopped = |day: &Day| day.trader.engine().orders().risk().is_stopped_by(Stop::Overdue);
+    assert!(stopped(&day));
+    day.until("the mass cancel", |day| day.answers(b'X') == 1);
+    day.until("to give up", |day| day.trader.gateway().stats().unanswered == 1);
+    day.venue(|venue| venue.set_answer_bytes(usize::MAX));
+    day.until_open();
+    day.until("to go on", |day| !stopped(day));
+    day.trade();
+    let orders = day.trader.engine().orders();
+    assert_eq!((orders.mismatches(), orders.overdue()), (0, 1));
+    assert_eq!(day.trader.counters().get("order entry", "unanswered"), Some(1));
+}
+
+/// An exchange that moves to its spare, of another station.
+#[test]
+fn an_exchange_that_moved_is_found_again() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 500);
+    let station = Mac([0x02, 0xe0, 0, 0, 0, 9]);
+    day.venue(|venue| venue.move_to(station));
+    // It says so, as who takes an address over does: an answer that nobody asked for.
+    let mut frame = vec![0xff; 6];
+    frame.extend(station.0);
+    frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
+    for _ in 0..2 {
+        frame.extend(station.0);
+        frame.extend(VenueConfig::default().address.octets());
+    }
+    frame.resize(60, 0);
+    day::lock(&day.meddler).more.push(frame);
+    day.venue(|venue| venue.reset_member(now_ns()));
+    day.until("to hear of the reset", |day| day.trader.gateway().state() != GatewayState::Open);
+    day.until_open();
+    day.trade();
+}
