@@ -298,6 +298,7 @@ impl Work {
         wr_id: u64,
         result: Result<(), Failure>,
     ) {
+        session.link.is_heard = true;
         if wr_id & wr::KIND == wr::READS && result.is_ok() {
             let outcome = self.have_data(qp, session, wr_id as u16);
             return self.touched(&mut session.link, outcome);
@@ -309,6 +310,7 @@ impl Work {
             let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
             link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
+            link.pooled = link.pooled.saturating_sub(1);
             self.buffers.free(wr_id as u16);
         }
         let outcome = match (result, it) {
@@ -396,7 +398,7 @@ impl Work {
             // Memory that was taken back: no other comes here for these.
             (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
-                let Some((index, to)) = self.take_buffer(len as usize) else {
+                let Some((index, to)) = self.take_buffer(link, len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 return link.read(qp, it, from, (to, Some(index)));
