@@ -91,7 +91,7 @@ impl Target {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
             }
             Role::Io(_) if io::is_reservation(sqe.opcode) => {
-                return self.reservation(queue, sqe, data, out);
+                return self.reservation(queue, slot, sqe, (data, out));
             }
             // The discovery service has no I/O queues, and I/O commands go elsewhere.
             Role::Io(_) => Err(Status::INVALID_OPCODE.dnr()),
@@ -124,9 +124,9 @@ impl Target {
     }
 
     /// The data that an [`Action::Fetch`] asked for have come.
-    pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
+    pub fn fetched(&mut self, queue: &mut Queue, slot: u16, sqe: &Sqe, data: &[u8]) -> Action {
         if io::is_reservation(sqe.opcode) {
-            return self.reserved(queue, sqe, data);
+            return self.reserved(queue, slot, sqe, data);
         }
         if queue.role != Role::Unconnected && auth::is_command(sqe) {
             return self.auth_sent(queue, sqe, data);

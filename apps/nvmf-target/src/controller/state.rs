@@ -65,6 +65,8 @@ pub(super) struct Controller {
     pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
+    /// Of these, those that end and have nothing under way.
+    pub(super) quiet: Vec<u32>,
     /// I/O queues that the host was granted.
     pub(super) granted: u16,
     pub(super) traffic: Traffic,
@@ -113,6 +115,7 @@ impl Controller {
             admin_queue: queue.id,
             service: queue.local.port(),
             io_queues: Vec::new(),
+            quiet: Vec::new(),
             granted: 0,
             traffic: Traffic::default(),
             media_errors: 0,

@@ -124,6 +124,8 @@ impl Server {
 
     /// Accepts a request that counts as a queue of this core, or refuses it.
     fn request(&mut self, (request, service): Asked, now: Duration) -> Result<(), ServerError> {
+        // Who comes may have left just now: that is seen before its Connect is.
+        self.next_tick = now;
         let peer = request.peer().ip();
         let entries = self.work.settings.entries;
         let reads = request.responder_resources();

@@ -73,6 +73,9 @@ impl Server {
             if link.is_stuck(qp, now, self.config.host_patience) {
                 link.end("its host takes neither data nor answers");
             }
+            if session.link.ending.is_some() && session.link.outside == 0 {
+                target.quiet(&session.link.queue);
+            }
             if session.is_over(qp, now, &mut self.work.buffers) {
                 gone.push(qp.user_index());
             }
@@ -87,6 +90,19 @@ impl Server {
         if self.poller == 0 {
             target.tick(now);
         }
+        target.look_at_fences(self.poller, |fence, is_late| {
+            let mut is_clear = true;
+            for (_, session) in self.sessions.iter_mut() {
+                let about = |nsid| fence.is_about(&session.link.queue, nsid);
+                if session.slots.iter().any(|it| it.is_under_way() && about(it.sqe.nsid.get())) {
+                    is_clear = false;
+                    if is_late {
+                        session.link.end("its host was preempted, and its commands do not end");
+                    }
+                }
+            }
+            is_clear
+        });
         let poller = self.poller as u32;
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {

@@ -302,7 +302,7 @@ impl Server {
         let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
         let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
         let shown = shared.registry.add_poller();
-        shared.cores.fetch_add(1, Ordering::AcqRel);
+        shared.lock().set_cores(1 + shared.cores.fetch_add(1, Ordering::AcqRel));
         Ok(Self {
             work: Work::new(shared.clone(), buffers, config),
             shared,

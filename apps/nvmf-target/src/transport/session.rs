@@ -242,6 +242,12 @@ impl Session {
 }
 
 impl Slot {
+    /// Whether it may still move data of its namespace: one that waits is checked again before.
+    pub(super) fn is_under_way(&self) -> bool {
+        let is_at_rest = [State::Free, State::Waiting, State::PutOff, State::Held];
+        !is_at_rest.contains(&self.state)
+    }
+
     /// Notes a command that has come. `None` for one that is too short to be one.
     #[inline(always)]
     pub(super) fn take(&mut self, link: &mut Link, len: u32, recv: Buf) -> Option<()> {
