@@ -198,6 +198,7 @@ impl Target {
             controller.set_csts(0);
             controller.granted = 0;
             controller.abort_requests(&mut self.outbox);
+            controller.forget_events();
             let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.iter().map(ended));
         }
@@ -388,13 +389,15 @@ impl Target {
         let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
         let described = self.describe(controller);
         let (is_discovery, known) = (described.is_discovery, described.events());
-        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        let Some(Some(controller)) = self.controllers.get_mut(at) else {
+            return Err(Status::INTERNAL);
+        };
         if cdw10 & 1 << 31 != 0 {
             return Err(Status::NOT_SAVEABLE.dnr());
         }
         match cdw10 as u8 {
             fid::EVENTS if value & !(known | events::SMART) == 0 => {
-                controller.enabled = value;
+                controller.enable_events(value, &mut self.outbox);
                 Ok((0, None))
             }
             fid::KEEP_ALIVE => {

@@ -215,6 +215,18 @@ impl Controller {
         self.tell(outbox);
     }
 
+    /// The host wants these events; what of them has happened is told now.
+    pub(super) fn enable_events(&mut self, wanted: u32, outbox: &mut Vec<Held>) {
+        self.enabled = wanted;
+        self.tell(outbox);
+    }
+
+    /// The controller was switched off: it begins anew with no event wanted, told or to be told.
+    pub(super) fn forget_events(&mut self) {
+        (self.enabled, self.pending, self.masked) = (0, 0, 0);
+        self.changed = Some(Vec::new());
+    }
+
     /// A request for an event has come.
     pub(super) fn request_event(
         &mut self,
