@@ -123,12 +123,18 @@ impl Work {
     }
 
     /// Takes note of a change of what is offered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_at_offer(&mut self) {
         if self.version.load(Ordering::Acquire) != self.offer.version() {
-            self.offer = self.shared.lock().offer();
-            self.look_at_gates();
+            self.take_offer();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_offer(&mut self) {
+        self.offer = self.shared.lock().offer();
+        self.look_at_gates();
     }
 
     /// The back end at a place.
