@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Target and host are on two models of this process, which stand still while the target is polled
-//! and do everything that they have before it is polled again: a batch is there as a whole, no round
-//! finds nothing, and timers are due in every 64th round. Of a whole multiple of 64 ROUNDS, the
-//! difference of two runs is thus the same whenever and wherever, and free of what a start costs:
+//! and do everything that they have before it is polled again: a batch is there as a whole, no
+//! round finds nothing, and timers are due in every 64th round. Of a whole multiple of 64 ROUNDS,
+//! the difference of two runs is thus the same whenever and wherever, and free of what a start
+//! costs:
 //!
 //! ```text
 //! cargo build --release -p ferrocx-nvmf-target --example instructions
@@ -15,9 +16,9 @@
 //!     --toggle-collect='instructions::measured*' target/release/examples/instructions read 32 64
 //! ```
 //!
-//! What is counted: everything from completions on, verbs and doorbells included, and a share of the
-//! timers: a turn and a tick in 64 rounds, far more than a core has of them that polls as fast as it
-//! can. What is not: the model, and the host.
+//! What is counted: everything from completions on, verbs and doorbells included, and a share of
+//! the timers: a turn and a tick in 64 rounds, far more than a core has of them that polls as fast
+//! as it can. What is not: the model, and the host.
 
 use std::error::Error;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! How queues and controllers end, and [`Leaving`]: what a controller leaves behind that has ended before its I/O queues have.
+//! How queues and controllers end, and [`Leaving`]: what a controller leaves behind that has ended
+//! before its I/O queues have.
 //!
 //! Its place is nobody else's until they have ended, because they name it. And while one of them
 //! still writes to a file or a drive, its host has no new controller of the same subsystem: a write

@@ -1,7 +1,6 @@
 //! Reservations of namespaces: which hosts may read and write one. [`Reservation`] is the state of
-//! one namespace, `commands` what hosts change it by, and [`Fence`] waits for what the preempted had
-//! begun. Nothing of it outlives the target, and
-//! hosts are told so (PTPL is 0).
+//! one namespace, `commands` what hosts change it by, and [`Fence`] waits for what the preempted
+//! had begun. Nothing of it outlives the target, and hosts are told so (PTPL is 0).
 //!
 //! Source: NVM Express base 1.4, "Reservations"; reference 10.1.10.
 //!
