@@ -38,6 +38,11 @@ struct Behind {
 impl Behind {
     /// Puts a drive behind a namespace.
     fn new(here: &Here, plan: Plan) -> Self {
+        Self::patient(here, plan, Duration::from_millis(300))
+    }
+
+    /// Puts one behind a namespace that is given so long for a command.
+    fn patient(here: &Here, plan: Plan, timeout: Duration) -> Self {
         let blocks = plan.blocks;
         let world = Arc::new(World::new(plan));
         let stop = Arc::new(AtomicBool::new(false));
@@ -51,7 +56,6 @@ impl Behind {
                 thread::sleep(Duration::from_micros(50));
             }
         });
-        let timeout = Duration::from_millis(300);
         let config = Config { timeout, patience: timeout, ..Config::default() };
         let drive = Drive::start(world.open_as(&config).unwrap()).unwrap();
         let buffers = here.change(|server| server.buffers());
@@ -509,7 +513,8 @@ fn a_controller_is_ready_until_its_last_write_has_ended() {
 #[test]
 fn a_host_comes_back_when_its_last_write_has_ended() {
     with_target(|here| {
-        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let plan = Plan { hangs: vec![20], ..Plan::default() };
+        let behind = Behind::patient(here, plan, Duration::from_millis(1500));
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (_memory, mr) = host.memory(1 << 20).unwrap();

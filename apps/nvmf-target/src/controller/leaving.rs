@@ -50,9 +50,17 @@ impl Target {
         }
     }
 
-    /// An I/O queue that ends has nothing under way any more that could change a namespace.
-    pub fn quiet(&mut self, queue: &Queue) {
+    /// A queue ends; whether it has nothing under way any more that could change a namespace.
+    pub fn ending(&mut self, queue: &Queue, is_quiet: bool) {
+        if let Role::Admin(at) = queue.role
+            && let Some(controller) = self.controller_mut(at)
+        {
+            controller.is_over = true;
+        }
         let Role::Io(at) = queue.role else { return };
+        if !is_quiet {
+            return;
+        }
         let quiet = match self.leaving.iter_mut().find(|it| it.at == at) {
             Some(it) => &mut it.quiet,
             None => match self.controllers.get_mut(at) {
@@ -93,12 +101,19 @@ impl Target {
         self.leaving.iter().any(|it| it.subsystem == Some(subsystem))
     }
 
-    /// Whether a queue of a controller that a host had of a subsystem still writes.
+    /// Whether a queue of a controller that a host had of a subsystem may still write.
     pub(super) fn still_writes(&self, subsystem: usize, host: (&str, [u8; 16])) -> bool {
-        self.leaving.iter().any(|it| {
+        let mut over = self.controllers.iter().flatten().filter(|it| it.is_over);
+        let is_ending = over.any(|it| {
             it.subsystem == Some(subsystem)
                 && (it.hostnqn.as_str(), it.hostid) == host
-                && it.queues.iter().any(|id| !it.quiet.contains(id))
-        })
+                && it.io_queues.iter().any(|(_, id)| !it.quiet.contains(id))
+        });
+        is_ending
+            || self.leaving.iter().any(|it| {
+                it.subsystem == Some(subsystem)
+                    && (it.hostnqn.as_str(), it.hostid) == host
+                    && it.queues.iter().any(|id| !it.quiet.contains(id))
+            })
     }
 }

@@ -65,7 +65,9 @@ pub(super) struct Controller {
     pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
-    /// Of these, those that end and have nothing under way.
+    /// Its admin queue ends.
+    pub(super) is_over: bool,
+    /// Of I/O queues, those that end and have nothing under way.
     pub(super) quiet: Vec<u32>,
     /// I/O queues that the host was granted.
     pub(super) granted: u16,
@@ -115,6 +117,7 @@ impl Controller {
             admin_queue: queue.id,
             service: queue.local.port(),
             io_queues: Vec::new(),
+            is_over: false,
             quiet: Vec::new(),
             granted: 0,
             traffic: Traffic::default(),

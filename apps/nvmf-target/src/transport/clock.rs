@@ -73,8 +73,8 @@ impl Server {
             if link.is_stuck(qp, now, self.config.host_patience) {
                 link.end("its host takes neither data nor answers");
             }
-            if session.link.ending.is_some() && session.link.outside == 0 {
-                target.quiet(&session.link.queue);
+            if session.link.ending.is_some() {
+                target.ending(&session.link.queue, session.link.outside == 0);
             }
             if session.is_over(qp, now, &mut self.work.buffers) {
                 gone.push(qp.user_index());
