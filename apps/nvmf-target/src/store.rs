@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
 
 use crate::config::{NamespaceConfig, Store, length};
 use crate::peer::Peer;
@@ -60,6 +60,20 @@ pub(crate) fn grow(file: &fs::File, bytes: u64, is_read_only: bool) -> Result<()
 /// What the system says of `O_DIRECT` where a file system lacks it. Source: `errno.h`.
 const INVALID: i32 = 22;
 
+/// What it says of a block device that is mounted, or part of another. Source: `errno.h`.
+const BUSY: i32 = 16;
+
+/// Checks that what goes around the page cache can be read and written by the block: in pieces of
+/// `piece` bytes, 0 where the system does not say.
+fn check_pieces(piece: u32, block_bytes: u32) -> Result<()> {
+    ensure!(
+        piece <= block_bytes,
+        "it is read and written {piece} bytes at a time, and block_bytes is {block_bytes}; give \
+         block_bytes = {piece}, or direct = false"
+    );
+    Ok(())
+}
+
 /// Opens a file or a block device, for this process only; it and its length.
 pub(crate) fn open_file(
     path: &Path,
@@ -69,18 +83,26 @@ pub(crate) fn open_file(
     let mut options = fs::OpenOptions::new();
     options.read(true).write(!config.read_only);
     options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
-    if is_direct {
-        options.custom_flags(OFlags::DIRECT.bits() as i32);
-    }
+    let mut flags = OFlags::empty();
+    flags.set(OFlags::DIRECT, is_direct);
+    // One that a file system has, or another program alone.
+    let is_device = fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+    flags.set(OFlags::EXCL, is_device && !config.read_only);
+    options.custom_flags(flags.bits() as i32);
     let mut file = options.open(path).map_err(|error| match error.raw_os_error() {
         Some(INVALID) if is_direct => {
             anyhow!("its file system has no O_DIRECT; give direct = false")
         }
+        Some(BUSY) => anyhow!("it is mounted, or part of another device; take it out of there"),
         _ => error.into(),
     })?;
     let kind = file.metadata()?.file_type();
     if kind.is_dir() {
         bail!("it is a folder; give a file or a block device");
+    }
+    // A system older than Linux 6.1 does not say.
+    if is_direct && let Ok(found) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        check_pieces(found.stx_dio_offset_align, 1 << config.block_shift)?;
     }
     flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
     if let Some(wanted) = config.len_bytes {
@@ -90,4 +112,21 @@ pub(crate) fn open_file(
     // What is behind the last whole block is nobody's.
     let len = len >> config.block_shift << config.block_shift;
     Ok((file, length(len, 1 << config.block_shift, &config.store)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_no_shorter_than_what_is_read_at_a_time() {
+        for (piece, block) in [(0, 512), (1, 512), (512, 512), (512, 4096), (4096, 4096)] {
+            check_pieces(piece, block).unwrap();
+        }
+        assert_eq!(
+            check_pieces(4096, 512).unwrap_err().to_string(),
+            "it is read and written 4096 bytes at a time, and block_bytes is 512; give \
+             block_bytes = 4096, or direct = false"
+        );
+    }
 }

@@ -256,3 +256,32 @@ fn a_silent_host_is_dropped_and_its_controller_ends() {
         here.host();
     });
 }
+
+#[test]
+fn what_has_happened_is_told_once_it_is_wanted_and_a_controller_begins_anew_with_nothing() {
+    with_target(|here| {
+        let mut host = here.host();
+        let event = Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE);
+        let change = |nsid| {
+            here.change(move |server| {
+                server.target_mut().put_namespace(NQN, common::namespace(nsid, 8, 0)).unwrap();
+            });
+        };
+        // Nobody wanted to know when it happened.
+        host.admin.submit(event).unwrap();
+        change(5);
+        host.set_feature(0x0b, events::NAMESPACE_ATTRIBUTES).unwrap();
+        let cqe = host.admin.wait(LIMIT).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0004_0002));
+        // Told, and not read: a second change is not told, unless the controller was off meanwhile.
+        change(6);
+        host.enable().unwrap();
+        assert_eq!(host.log(lid::CHANGED_NAMESPACES, 0, 8).unwrap(), [0; 8]);
+        host.set_feature(0x0b, events::NAMESPACE_ATTRIBUTES).unwrap();
+        host.admin.submit(event).unwrap();
+        change(7);
+        let cqe = host.admin.wait(LIMIT).unwrap();
+        assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0004_0002));
+        assert_eq!(host.log(lid::CHANGED_NAMESPACES, 0, 8).unwrap(), [7, 0, 0, 0, 0, 0, 0, 0]);
+    });
+}

@@ -16,7 +16,7 @@ use ferrocx_bus::Notice;
 use ferrocx_nvme::{Config, Health};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::drive::Drive;
-use ferrocx_nvmf_target::host::{HostError, HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
@@ -38,6 +38,11 @@ struct Behind {
 impl Behind {
     /// Puts a drive behind a namespace.
     fn new(here: &Here, plan: Plan) -> Self {
+        Self::patient(here, plan, Duration::from_millis(300))
+    }
+
+    /// Puts one behind a namespace that is given so long for a command.
+    fn patient(here: &Here, plan: Plan, timeout: Duration) -> Self {
         let blocks = plan.blocks;
         let world = Arc::new(World::new(plan));
         let stop = Arc::new(AtomicBool::new(false));
@@ -51,7 +56,6 @@ impl Behind {
                 thread::sleep(Duration::from_micros(50));
             }
         });
-        let timeout = Duration::from_millis(300);
         let config = Config { timeout, patience: timeout, ..Config::default() };
         let drive = Drive::start(world.open_as(&config).unwrap()).unwrap();
         let buffers = here.change(|server| server.buffers());
@@ -502,6 +506,86 @@ fn a_controller_is_ready_until_its_last_write_has_ended() {
         host.enable().unwrap();
         assert_eq!(host.property(property::CSTS).unwrap() & 1, 1);
         host.identify(0x01, 0).unwrap();
+        removed(here, &behind);
+    });
+}
+
+#[test]
+fn a_host_comes_back_when_its_last_write_has_ended() {
+    with_target(|here| {
+        let plan = Plan { hangs: vec![20], ..Plan::default() };
+        let behind = Behind::patient(here, plan, Duration::from_millis(1500));
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let is_writing = || here.change(|server| server.free_buffers()) < 8;
+        assert!(is_writing(), "the drive has the write");
+        drop((queue, host));
+        let begun = Instant::now();
+        let (mut refused, mut other) = (0, None);
+        let mut back = loop {
+            match Host::connect(&here.base, &HostConfig::new(NQN)) {
+                Ok(host) => break host,
+                Err(HostError::Refused { status, .. }) => assert_eq!(status, Status::CONNECT_BUSY),
+                Err(error) => panic!("{error}"),
+            }
+            refused += 1;
+            assert!(begun.elapsed() < LIMIT);
+            // Another host's controller is its own affair.
+            let config = HostConfig { hostid: [0x22; 16], ..HostConfig::new(NQN) };
+            other.get_or_insert_with(|| Host::connect(&here.base, &config).unwrap());
+        };
+        assert!(refused > 0, "it was let in beside its own write");
+        assert!(!is_writing(), "the write has ended");
+        back.identify(0x01, 0).unwrap();
+        drop((back, other));
+        removed(here, &behind);
+    });
+}
+
+#[test]
+fn preempt_and_abort_is_answered_when_the_preempted_write_has_ended() {
+    with_target(|here| {
+        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let host = here.host();
+        let other = HostConfig { hostid: [0x22; 16], ..HostConfig::new(NQN) };
+        let other = Host::connect(&here.base, &other).unwrap();
+        let mut his = host.open_queue(1, 64, 0).unwrap();
+        let mut mine = other.open_queue(1, 64, 0).unwrap();
+        let (_memory, mr) = host.memory(1 << 20).unwrap();
+        let buf = mr.buf(0..BLOCK).unwrap();
+        let reserve = |queue: &mut HostQueue, opcode, action: u32, keys: [u64; 2]| {
+            let sgl = Sgl::InCapsule { offset: 0, len: 16 };
+            // Write exclusive, for registrants.
+            let cdw10 = (action | 3 << 8).into();
+            let sqe = Sqe { nsid: NSID.into(), cdw10, ..Sqe::new(opcode, 0, sgl) };
+            queue.submit_with(sqe, &keys.map(u64::to_le_bytes).concat()).unwrap();
+            queue.wait(LIMIT).unwrap().status()
+        };
+        let (register, acquire) = (io::RESERVATION_REGISTER, io::RESERVATION_ACQUIRE);
+        assert_eq!(reserve(&mut his, register, 0, [0, 1]), Status::SUCCESS);
+        assert_eq!(reserve(&mut his, acquire, 0, [1, 0]), Status::SUCCESS);
+        assert_eq!(reserve(&mut mine, register, 0, [0, 2]), Status::SUCCESS);
+        his.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        let is_writing = || here.change(|server| server.free_buffers()) < 8;
+        assert!(is_writing(), "the drive has the write");
+        let begun = Instant::now();
+        assert_eq!(reserve(&mut mine, acquire, 2, [2, 1]), Status::SUCCESS);
+        assert!(!is_writing(), "it was answered before the write had ended");
+        assert!(begun.elapsed() > Duration::from_millis(100), "{:?}", begun.elapsed());
+        // Whether it was carried out nobody knows; those that come are refused.
+        his.wait(LIMIT).unwrap();
+        let again = status(&mut his, Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf)));
+        assert_eq!(again, Status::RESERVATION_CONFLICT.dnr());
+        // Nothing is under way of a host that is preempted now: the answer comes at once.
+        assert_eq!(reserve(&mut his, register, 0, [0, 1]), Status::SUCCESS);
+        assert_eq!(reserve(&mut mine, acquire, 2, [2, 1]), Status::SUCCESS);
+        drop((his, mine));
+        drop((host, other));
         removed(here, &behind);
     });
 }

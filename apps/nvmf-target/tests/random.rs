@@ -145,7 +145,8 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         }
         return;
     }
-    match target.command(queue, random.below(32) as u16, &sqe, &data, out) {
+    let slot = random.below(32) as u16;
+    match target.command(queue, slot, &sqe, &data, out) {
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
@@ -156,7 +157,7 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             let most = if sqe.opcode == admin::FABRICS { 4096 } else { 16 };
             assert!(len <= most, "{len}");
             let bytes = random.bytes(u64::from(len));
-            assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
+            assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
     }

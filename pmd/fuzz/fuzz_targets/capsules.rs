@@ -187,7 +187,8 @@ fn command(
         }
         return Ok(());
     }
-    match target.command(queue, u.int_in_range(0..=31)?, &sqe, &data, out) {
+    let slot = u.int_in_range(0..=31)?;
+    match target.command(queue, slot, &sqe, &data, out) {
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
@@ -197,7 +198,7 @@ fn command(
             let most = if sqe.opcode == 0x7f { 4096 } else { 16 };
             assert!(len <= most && from.len == len);
             let bytes = ferrocx_fuzz::bytes(u, 1024)?;
-            assert!(matches!(target.fetched(queue, &sqe, &bytes), Action::Answer(_)));
+            assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
     }

@@ -8,6 +8,10 @@ use crate::gid::Path;
 use crate::qp::{RtrAttr, RtsAttr};
 use crate::types::{Mtu, Psn, Qpn};
 
+/// The longest acknowledgement timeout of a called end: 4.3 s. Its peer names the timeout, and 0 is
+/// "for ever": what was posted to a peer that is gone would not end.
+const MAX_PASSIVE_TIMEOUT: u32 = 20;
+
 /// What both ends have said.
 pub(super) struct Terms {
     pub(super) is_active: bool,
@@ -46,7 +50,7 @@ impl Terms {
                 let timeout = ack_timeout.max(rep.target_ack_delay() + 1).min(31);
                 (of_rep, of_req.1, rep.rnr_retry_count(), timeout)
             }
-            false => (of_req, of_rep.1, req.rnr_retry_count(), ack_timeout),
+            false => (of_req, of_rep.1, req.rnr_retry_count(), passive_timeout(ack_timeout)),
         };
         let mtu = Mtu::from_code(req.path_packet_payload_mtu()).unwrap_or(Mtu::B256);
         let (max_dest_rd_atomic, max_rd_atomic) = self.reads();
@@ -60,5 +64,23 @@ impl Terms {
             ..RtsAttr::new(Psn(remote.1))
         };
         (rtr, rts)
+    }
+}
+
+/// The acknowledgement timeout of a called end whose peer asks for this one.
+fn passive_timeout(asked: u32) -> u32 {
+    if asked == 0 { MAX_PASSIVE_TIMEOUT } else { asked.min(MAX_PASSIVE_TIMEOUT) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::passive_timeout;
+
+    #[test]
+    fn no_peer_makes_a_called_end_wait_for_ever() {
+        let asked_and_had = [(0, 20), (1, 1), (17, 17), (20, 20), (21, 20), (31, 20)];
+        for (asked, had) in asked_and_had {
+            assert_eq!(passive_timeout(asked), had, "asked for {asked}");
+        }
     }
 }

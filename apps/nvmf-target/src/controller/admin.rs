@@ -91,7 +91,7 @@ impl Target {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
             }
             Role::Io(_) if io::is_reservation(sqe.opcode) => {
-                return self.reservation(queue, sqe, data, out);
+                return self.reservation(queue, slot, sqe, (data, out));
             }
             // The discovery service has no I/O queues, and I/O commands go elsewhere.
             Role::Io(_) => Err(Status::INVALID_OPCODE.dnr()),
@@ -124,9 +124,9 @@ impl Target {
     }
 
     /// The data that an [`Action::Fetch`] asked for have come.
-    pub fn fetched(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Action {
+    pub fn fetched(&mut self, queue: &mut Queue, slot: u16, sqe: &Sqe, data: &[u8]) -> Action {
         if io::is_reservation(sqe.opcode) {
-            return self.reserved(queue, sqe, data);
+            return self.reserved(queue, slot, sqe, data);
         }
         if queue.role != Role::Unconnected && auth::is_command(sqe) {
             return self.auth_sent(queue, sqe, data);
@@ -198,6 +198,7 @@ impl Target {
             controller.set_csts(0);
             controller.granted = 0;
             controller.abort_requests(&mut self.outbox);
+            controller.forget_events();
             let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.iter().map(ended));
         }
@@ -388,13 +389,15 @@ impl Target {
         let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
         let described = self.describe(controller);
         let (is_discovery, known) = (described.is_discovery, described.events());
-        let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
+        let Some(Some(controller)) = self.controllers.get_mut(at) else {
+            return Err(Status::INTERNAL);
+        };
         if cdw10 & 1 << 31 != 0 {
             return Err(Status::NOT_SAVEABLE.dnr());
         }
         match cdw10 as u8 {
             fid::EVENTS if value & !(known | events::SMART) == 0 => {
-                controller.enabled = value;
+                controller.enable_events(value, &mut self.outbox);
                 Ok((0, None))
             }
             fid::KEEP_ALIVE => {

@@ -149,7 +149,11 @@ impl Target {
                 return Err(full);
             }
         }
-        let free = self.controllers.iter().position(Option::is_none);
+        if subsystem.is_some_and(|at| self.still_writes(at, host)) {
+            return Err(full);
+        }
+        let mut places = self.controllers.iter().enumerate();
+        let free = places.find(|(at, it)| it.is_none() && !self.is_kept(*at)).map(|(at, _)| at);
         let at = match free {
             Some(at) => at,
             None if self.controllers.len() < usize::from(self.settings.controllers) => {

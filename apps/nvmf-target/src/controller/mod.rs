@@ -10,6 +10,7 @@
 //! | [`queue`] | a queue of a host |
 //! | `auth` | how hosts authenticate themselves |
 //! | `connect` | who may connect to what |
+//! | `leaving` | what a controller leaves behind that has ended |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
@@ -22,6 +23,7 @@ mod auth;
 mod connect;
 mod discovery;
 pub mod io;
+mod leaving;
 pub mod queue;
 pub mod reservation;
 mod state;
@@ -35,7 +37,9 @@ pub use ana::AnaState;
 use ana::{Ana, AnaPort};
 pub use auth::Proof;
 use io::IoCommand;
+use leaving::Leaving;
 pub use queue::{Queue, Role};
+use reservation::Fence;
 use state::Controller;
 pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
@@ -186,6 +190,8 @@ pub struct Target {
     /// The version of the offer, for cores that have a copy of it.
     version: Arc<AtomicU64>,
     controllers: Vec<Option<Controller>>,
+    /// Places of controllers that have ended before their I/O queues have.
+    leaving: Vec<Leaving>,
     next_cntlid: u16,
     /// Of controllers, those that the discovery service may have.
     discovery_limit: usize,
@@ -199,6 +205,9 @@ pub struct Target {
     again: Vec<(u32, u16)>,
     /// Queues that are to end, and why.
     doomed: Vec<(u32, &'static str)>,
+    /// Answers that wait for what preempted hosts had begun, and the cores that it may be on.
+    fences: Vec<Fence>,
+    cores: usize,
     now: Duration,
 }
 
@@ -218,11 +227,14 @@ impl Target {
             }),
             version: Arc::default(),
             controllers: Vec::new(),
+            leaving: Vec::new(),
             generation: 1,
             outbox: Vec::new(),
             powers: Vec::new(),
             again: Vec::new(),
             doomed: Vec::new(),
+            fences: Vec::new(),
+            cores: 0,
             now: Duration::ZERO,
         }
     }
@@ -297,7 +309,10 @@ impl Target {
             return Err(OfferError::Full { what: "subsystems", limit });
         }
         // A place that a controller names is still its own.
-        let is_named = |at| self.controllers.iter().flatten().any(|it| it.subsystem == Some(at));
+        let is_named = |at| {
+            self.is_left_by_someone(at)
+                || self.controllers.iter().flatten().any(|it| it.subsystem == Some(at))
+        };
         let places = self.offer.subsystems.iter().enumerate();
         let mut free = places.filter(|(at, slot)| slot.is_none() && !is_named(*at));
         let free = free.next().map(|(at, _)| at);
@@ -566,28 +581,5 @@ impl Target {
         let Some(controller) = self.controllers.get(at).and_then(Option::as_ref) else { return };
         self.doomed.push((controller.admin_queue, why));
         self.doomed.extend(controller.io_queues.iter().map(|(_, queue)| (*queue, why)));
-    }
-
-    /// A queue has ended. With its admin queue, a controller ends.
-    pub fn closed(&mut self, queue: &mut Queue) {
-        self.account(queue);
-        self.again.retain(|(id, _)| *id != queue.id);
-        match std::mem::replace(&mut queue.role, Role::Unconnected) {
-            Role::Unconnected => {}
-            Role::Io(at) => {
-                self.doomed.retain(|(id, _)| *id != queue.id);
-                if let Some(controller) = self.controller_mut(at) {
-                    controller.io_queues.retain(|(_, id)| *id != queue.id);
-                }
-            }
-            Role::Admin(at) => {
-                self.doom(at, "its controller has ended");
-                self.doomed.retain(|(id, _)| *id != queue.id);
-                self.outbox.retain(|held| held.queue != queue.id);
-                if let Some(mut controller) = self.controllers.get_mut(at).and_then(Option::take) {
-                    controller.set_csts(0);
-                }
-            }
-        }
     }
 }

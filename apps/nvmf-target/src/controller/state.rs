@@ -65,6 +65,10 @@ pub(super) struct Controller {
     pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
+    /// Its admin queue ends.
+    pub(super) is_over: bool,
+    /// Of I/O queues, those that end and have nothing under way.
+    pub(super) quiet: Vec<u32>,
     /// I/O queues that the host was granted.
     pub(super) granted: u16,
     pub(super) traffic: Traffic,
@@ -113,6 +117,8 @@ impl Controller {
             admin_queue: queue.id,
             service: queue.local.port(),
             io_queues: Vec::new(),
+            is_over: false,
+            quiet: Vec::new(),
             granted: 0,
             traffic: Traffic::default(),
             media_errors: 0,
@@ -210,6 +216,18 @@ impl Controller {
     pub(super) fn note(&mut self, event: u32, outbox: &mut Vec<Held>) {
         self.pending |= event;
         self.tell(outbox);
+    }
+
+    /// The host wants these events; what of them has happened is told now.
+    pub(super) fn enable_events(&mut self, wanted: u32, outbox: &mut Vec<Held>) {
+        self.enabled = wanted;
+        self.tell(outbox);
+    }
+
+    /// The controller was switched off: it begins anew with no event wanted, told or to be told.
+    pub(super) fn forget_events(&mut self) {
+        (self.enabled, self.pending, self.masked) = (0, 0, 0);
+        self.changed = Some(Vec::new());
     }
 
     /// A request for an event has come.

@@ -8,7 +8,7 @@ use hdrhistogram::Histogram;
 use crate::proto::log::Traffic;
 
 /// One command of so many is timed, and the first of every look of its core.
-pub const TIMED_EVERY: u64 = 16;
+pub const TIMED_EVERY: u64 = 32;
 
 /// Parts of a power of two: values of a bucket differ by a sixteenth.
 const PARTS: u32 = 16;

@@ -71,10 +71,26 @@ impl Server {
             max_reads: connected.initiator_depth,
             since: now,
             remote_invalidate: self.config.remote_invalidate,
+            host: self.host_number(it.peer),
         });
         self.stats.accepted += 1;
         self.sessions.insert(connected.qp, session);
         false
+    }
+
+    /// The number that the queues of an address have on this core, or the lowest that none has.
+    fn host_number(&mut self, peer: IpAddr) -> u16 {
+        let mut taken = vec![false; self.config.queues as usize + 1];
+        for (_, Session { link, .. }) in self.sessions.iter_mut() {
+            if link.connection.peer().ip() == peer {
+                return link.host;
+            }
+            if let Some(it) = taken.get_mut(usize::from(link.host)) {
+                *it = true;
+            }
+        }
+        let free = taken.iter().position(|it| !it).unwrap_or(0);
+        u16::try_from(free).unwrap_or(0)
     }
 
     /// Gives a request to the core with the fewest queues, this one among them.
@@ -108,6 +124,8 @@ impl Server {
 
     /// Accepts a request that counts as a queue of this core, or refuses it.
     fn request(&mut self, (request, service): Asked, now: Duration) -> Result<(), ServerError> {
+        // Who comes may have left just now: that is seen before its Connect is.
+        self.next_tick = now;
         let peer = request.peer().ip();
         let entries = self.work.settings.entries;
         let reads = request.responder_resources();

@@ -43,8 +43,12 @@ impl Server {
         let shared = self.shared.clone();
         let mut target = shared.lock();
         let mut gone = Vec::new();
+        let (mut first, mut is_shared) = (None, false);
         for (qp, session) in self.sessions.iter_mut() {
             let link = &mut session.link;
+            if matches!(link.queue.role, Role::Io(_)) {
+                is_shared |= *first.get_or_insert(link.host) != link.host;
+            }
             if link.is_unknown() {
                 link.stats = target.info(&link.queue).map(|info| {
                     shared.registry.add_queue(QueueName {
@@ -66,10 +70,17 @@ impl Server {
             if link.queue.role == Role::Unconnected && is_late {
                 link.end("no Connect came");
             }
+            if link.is_stuck(qp, now, self.config.host_patience) {
+                link.end("its host takes neither data nor answers");
+            }
+            if session.link.ending.is_some() {
+                target.ending(&session.link.queue, session.link.outside == 0);
+            }
             if session.is_over(qp, now, &mut self.work.buffers) {
                 gone.push(qp.user_index());
             }
         }
+        self.work.buffers.is_shared = is_shared;
         for index in gone {
             if let Some((qp, session)) = self.sessions.remove(index) {
                 self.forget(session, &mut target);
@@ -79,6 +90,19 @@ impl Server {
         if self.poller == 0 {
             target.tick(now);
         }
+        target.look_at_fences(self.poller, |fence, is_late| {
+            let mut is_clear = true;
+            for (_, session) in self.sessions.iter_mut() {
+                let about = |nsid| fence.is_about(&session.link.queue, nsid);
+                if session.slots.iter().any(|it| it.is_under_way() && about(it.sqe.nsid.get())) {
+                    is_clear = false;
+                    if is_late {
+                        session.link.end("its host was preempted, and its commands do not end");
+                    }
+                }
+            }
+            is_clear
+        });
         let poller = self.poller as u32;
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {

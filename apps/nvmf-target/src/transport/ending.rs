@@ -15,6 +15,17 @@ impl Link {
         self.end(why);
     }
 
+    /// Whether its host has let data or answers wait for longer than `limit`: it posts no receives,
+    /// or is gone. What is in order ends in order, so the oldest request is as old as the last that
+    /// has ended, or older.
+    pub(super) fn is_stuck(&mut self, qp: &Qp, now: Duration, limit: Duration) -> bool {
+        let is_owed = self.reads > 0 || self.pooled > 0 || !self.has_room(qp);
+        if std::mem::take(&mut self.is_heard) || !is_owed {
+            self.heard_at = now;
+        }
+        now.saturating_sub(self.heard_at) > limit
+    }
+
     /// Ends it. The first reason counts.
     pub(super) fn end(&mut self, why: &'static str) {
         self.ending.get_or_insert(why);

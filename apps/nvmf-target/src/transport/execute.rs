@@ -123,12 +123,18 @@ impl Work {
     }
 
     /// Takes note of a change of what is offered.
-    #[inline]
+    #[inline(always)]
     pub(super) fn look_at_offer(&mut self) {
         if self.version.load(Ordering::Acquire) != self.offer.version() {
-            self.offer = self.shared.lock().offer();
-            self.look_at_gates();
+            self.take_offer();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_offer(&mut self) {
+        self.offer = self.shared.lock().offer();
+        self.look_at_gates();
     }
 
     /// The back end at a place.
@@ -298,6 +304,7 @@ impl Work {
         wr_id: u64,
         result: Result<(), Failure>,
     ) {
+        session.link.is_heard = true;
         if wr_id & wr::KIND == wr::READS && result.is_ok() {
             let outcome = self.have_data(qp, session, wr_id as u16);
             return self.touched(&mut session.link, outcome);
@@ -309,6 +316,7 @@ impl Work {
             let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
             link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
+            link.pooled = link.pooled.saturating_sub(1);
             self.buffers.free(wr_id as u16);
         }
         let outcome = match (result, it) {
@@ -396,7 +404,7 @@ impl Work {
             // Memory that was taken back: no other comes here for these.
             (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
-                let Some((index, to)) = self.take_buffer(len as usize) else {
+                let Some((index, to)) = self.take_buffer(link, len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 return link.read(qp, it, from, (to, Some(index)));

@@ -77,7 +77,7 @@ impl Work {
                 self.bring_from_memory(qp, link, it, &blocks)
             }
             (Kind::Read, Some(outside)) => {
-                let Some((index, to)) = self.take_buffer(len) else {
+                let Some((index, to)) = self.take_buffer(link, len) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 it.state = State::Storing(index, None);
@@ -89,7 +89,7 @@ impl Work {
                 self.fetch_blocks(qp, link, it, (&blocks, 0))
             }
             _ => {
-                let Some((index, _)) = self.take_buffer(len) else {
+                let Some((index, _)) = self.take_buffer(link, len) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 it.state = State::Reading(Some(index));

@@ -101,6 +101,9 @@ pub struct ServerConfig {
     /// How long a command may wait for a drive that is being reset, or for a second buffer, before
     /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
     pub patience: Duration,
+    /// How long a host may let data or answers wait before its queue ends: its commands may hold
+    /// buffers meanwhile.
+    pub host_patience: Duration,
 }
 
 impl Default for ServerConfig {
@@ -111,6 +114,7 @@ impl Default for ServerConfig {
             buffers: 8,
             remote_invalidate: true,
             patience: Duration::from_secs(20),
+            host_patience: Duration::from_secs(10),
         }
     }
 }
@@ -295,9 +299,10 @@ impl Server {
         let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
-        let buffers = Buffers::new(pd.get_dma_mr()?.over(&pool)?, each, config.buffers.max(1));
+        let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
+        let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
         let shown = shared.registry.add_poller();
-        shared.cores.fetch_add(1, Ordering::AcqRel);
+        shared.lock().set_cores(1 + shared.cores.fetch_add(1, Ordering::AcqRel));
         Ok(Self {
             work: Work::new(shared.clone(), buffers, config),
             shared,

@@ -59,8 +59,13 @@ impl Work {
     ) -> Result<(), Why> {
         let len = Sgl::parse(&it.sqe.sgl).map_or(0, |sgl| sgl.len() as usize);
         let data = link.page(it, len).map_err(|_| "a page is too long")?.to_vec();
-        let done = self.shared.ask(link, |target, queue| target.fetched(queue, &it.sqe, &data));
+        let done =
+            self.shared.ask(link, |target, queue| target.fetched(queue, it.index, &it.sqe, &data));
         match done {
+            Action::Hold => {
+                it.state = State::Held;
+                Ok(())
+            }
             Action::Answer(cqe) => link.answer(qp, it, &cqe),
             _ => self.refuse(qp, link, it, Status::INTERNAL),
         }

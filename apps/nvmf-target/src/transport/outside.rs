@@ -75,7 +75,7 @@ impl Work {
                 Err(_) => self.refuse(qp, link, it, NO_DATA),
             },
             _ => {
-                let Some((index, mut piece)) = self.take_buffer(len as usize) else {
+                let Some((index, mut piece)) = self.take_buffer(link, len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
                 };
                 match (kind, data) {
@@ -131,7 +131,7 @@ impl Work {
                 self.push(qp, link, it, (outside, Request::Write { from, offset, is_durable }))
             }
             (Kind::Compare, Some(index)) => {
-                let Some((other, to)) = self.buffers.take(len) else {
+                let Some((other, to)) = self.buffers.take(len, link.host) else {
                     return self.put_off(qp, link, it, Status::INTERRUPTED);
                 };
                 it.state = State::Storing(index, Some(other));
@@ -211,6 +211,7 @@ impl Work {
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
+                link.pooled += 1;
                 link.answer_as(qp, it, &cqe, signaled)
             }
             (Kind::Compare, State::Storing(index, other)) => {
@@ -294,7 +295,7 @@ impl Work {
     ) -> Result<(), Why> {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
-        let Some((index, mut from)) = self.take_buffer(len) else {
+        let Some((index, mut from)) = self.take_buffer(link, len) else {
             return self.wait_for_buffer(qp, link, it);
         };
         it.state = State::Storing(index, None);

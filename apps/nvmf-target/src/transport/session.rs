@@ -158,6 +158,14 @@ pub(super) struct Link {
     pub(super) since: Duration,
     /// Answers end keys of the host.
     pub(super) remote_invalidate: bool,
+    /// The number of its host, which all queues of an address have.
+    pub(super) host: u16,
+    /// Answers behind data out of the pool that are under way.
+    pub(super) pooled: u16,
+    /// A request of ours has ended since the last look, and when that was last so, or there was
+    /// none.
+    pub(super) is_heard: bool,
+    pub(super) heard_at: Duration,
     /// What it has moved, and where others see that, once it has a controller.
     pub(super) moved: Traffic,
     pub(super) stats: Option<Arc<QueueStats>>,
@@ -172,12 +180,13 @@ pub(super) struct Parts {
     pub(super) max_reads: u8,
     pub(super) since: Duration,
     pub(super) remote_invalidate: bool,
+    pub(super) host: u16,
 }
 
 impl Session {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { queue, connection, pages, page_bytes, max_reads, since, remote_invalidate } =
-            parts;
+        let Parts { queue, connection, pages, page_bytes, max_reads, since, .. } = parts;
+        let Parts { remote_invalidate, host, .. } = parts;
         let entries = queue.entries();
         let slot = |index| Slot {
             index,
@@ -213,6 +222,10 @@ impl Session {
             has_failed: false,
             since,
             remote_invalidate,
+            host,
+            pooled: 0,
+            is_heard: false,
+            heard_at: since,
             moved: Traffic::default(),
             stats: None,
             queue,
@@ -229,6 +242,12 @@ impl Session {
 }
 
 impl Slot {
+    /// Whether it may still move data of its namespace: one that waits is checked again before.
+    pub(super) fn is_under_way(&self) -> bool {
+        let is_at_rest = [State::Free, State::Waiting, State::PutOff, State::Held];
+        !is_at_rest.contains(&self.state)
+    }
+
     /// Notes a command that has come. `None` for one that is too short to be one.
     #[inline(always)]
     pub(super) fn take(&mut self, link: &mut Link, len: u32, recv: Buf) -> Option<()> {

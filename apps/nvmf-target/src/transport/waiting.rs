@@ -2,7 +2,8 @@
 //!
 //! Those of a queue wait in order. Queues take turns, a command each: who is served stands behind
 //! the others, so none waits for ever beside busy ones. While anybody waits for a buffer, who comes
-//! new does not take one, and stands behind, too.
+//! new does not take one, and stands behind, too. Where hosts of several addresses have queues on a
+//! core, none holds more than three quarters of its buffers.
 
 use std::collections::VecDeque;
 
@@ -98,9 +99,10 @@ impl Work {
         Ok(())
     }
 
-    /// A buffer for a command that has none; `None` while others wait for one.
-    pub(super) fn take_buffer(&mut self, len: usize) -> Option<(u16, Buf)> {
-        if self.is_crowded { None } else { self.buffers.take(len) }
+    /// A buffer for a command that has none; `None` while others wait for one, and for a host that
+    /// has its share.
+    pub(super) fn take_buffer(&mut self, link: &Link, len: usize) -> Option<(u16, Buf)> {
+        if self.is_crowded { None } else { self.buffers.take(len, link.host) }
     }
 
     /// Lets a command wait for a buffer, if there will ever be one.
@@ -113,7 +115,8 @@ impl Work {
     ) -> Result<(), Why> {
         match self.buffers.is_there_any() {
             true => {
-                self.is_crowded = true;
+                // Of one that has its share, others need not wait.
+                self.is_crowded |= self.buffers.count_free() == 0;
                 self.wait(link, it)
             }
             false => self.refuse(qp, link, it, Status::INTERNAL),

@@ -26,6 +26,8 @@ type Change = Box<dyn FnOnce(&mut Server) + Send>;
 pub struct Here {
     pub base: Base,
     changes: Sender<Change>,
+    /// The switch that the ports are on.
+    net: String,
     _port: Port,
 }
 
@@ -39,6 +41,16 @@ impl Here {
         let change = move |server: &mut Server| drop(done.send(change(server)));
         self.changes.send(Box::new(change)).unwrap();
         wait.recv().unwrap()
+    }
+
+    /// A port of another machine on the target's network, and what queues of it are made on.
+    pub fn neighbour(&self, number: u8) -> (Port, Base) {
+        let name = format!("model:net={},seed={}", self.net, 100 + u32::from(number));
+        let port = Port::open_with(&name, PortConfig::default()).unwrap();
+        let context = rdma(&port, [10, 9, 0, 100 + number].into());
+        let pd = context.alloc_pd().unwrap();
+        let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
+        (port, Base { context, pd, cm, target: self.base.target })
     }
 
     pub fn host(&self) -> Host {
@@ -159,7 +171,7 @@ pub fn with_cores(
     let pd = context.alloc_pd().unwrap();
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
     let (changes, received) = channel();
-    let here = Here { base: Base { context, pd, cm, target: at }, changes, _port: near };
+    let here = Here { base: Base { context, pd, cm, target: at }, changes, net, _port: near };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let server = &mut server;

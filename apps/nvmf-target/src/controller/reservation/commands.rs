@@ -4,7 +4,7 @@
 use super::super::admin::{destination, part};
 use super::super::state::Controller;
 use super::super::{Action, Queue, Subsystem, Target};
-use super::{HostId, Reservation, Told};
+use super::{HostId, Notice, PREEMPT_AND_ABORT, Reservation, Told};
 use crate::proto::identify::PAGE_BYTES;
 use crate::proto::sgl::{Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -25,11 +25,11 @@ impl Target {
     pub(in crate::controller) fn reservation(
         &mut self,
         queue: &mut Queue,
+        slot: u16,
         sqe: &Sqe,
-        data: &[u8],
-        out: &mut Vec<u8>,
+        (data, out): (&[u8], &mut Vec<u8>),
     ) -> Action {
-        match self.try_reservation(queue, sqe, data, out) {
+        match self.try_reservation(queue, slot, sqe, (data, out)) {
             Ok(action) => action,
             Err(status) => self.refused(queue, sqe, status),
         }
@@ -39,11 +39,13 @@ impl Target {
     pub(in crate::controller) fn reserved(
         &mut self,
         queue: &mut Queue,
+        slot: u16,
         sqe: &Sqe,
         data: &[u8],
     ) -> Action {
         match self.reserve(queue, sqe, data) {
-            Ok(()) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
+            Ok(preempted) if self.hold_back((queue, slot), sqe, &preempted) => Action::Hold,
+            Ok(_) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
             Err(status) => self.refused(queue, sqe, status),
         }
     }
@@ -65,9 +67,9 @@ impl Target {
     fn try_reservation(
         &mut self,
         queue: &mut Queue,
+        slot: u16,
         sqe: &Sqe,
-        data: &[u8],
-        out: &mut Vec<u8>,
+        (data, out): (&[u8], &mut Vec<u8>),
     ) -> Result<Action, Status> {
         if !queue.is_ready() {
             return Err(queue.refusal());
@@ -107,12 +109,13 @@ impl Target {
             Sgl::Keyed(from) => Ok(Action::Fetch { from, len: from.len }),
             Sgl::InCapsule { offset, len } => {
                 let range = in_capsule(offset, len, data.len())?;
-                Ok(self.reserved(queue, sqe, &data[range]))
+                Ok(self.reserved(queue, slot, sqe, &data[range]))
             }
         }
     }
 
-    fn reserve(&mut self, queue: &Queue, sqe: &Sqe, data: &[u8]) -> Result<(), Status> {
+    /// Carries one out; whose commands are to be waited for before it is answered.
+    fn reserve(&mut self, queue: &Queue, sqe: &Sqe, data: &[u8]) -> Result<Vec<HostId>, Status> {
         let (nsid, at, hostid) = (sqe.nsid.get(), queue.subsystem, queue.hostid);
         if data.len() < data_bytes(sqe.opcode) {
             return Err(Status::DATA_LENGTH.dnr());
@@ -131,7 +134,11 @@ impl Target {
             }
         });
         self.tell_registrants(at, nsid, &told);
-        Ok(())
+        if sqe.opcode != io::RESERVATION_ACQUIRE || cdw10 & 7 != PREEMPT_AND_ABORT {
+            return Ok(Vec::new());
+        }
+        let out = told.iter().filter(|(_, notice)| *notice == Notice::RegistrationPreempted);
+        Ok(out.map(|(hostid, _)| *hostid).collect())
     }
 
     fn tell_registrants(&mut self, subsystem: usize, nsid: u32, told: &Told) {

@@ -1,6 +1,6 @@
 //! Reservations of namespaces: which hosts may read and write one. [`Reservation`] is the state of
-//! one namespace, and `commands` what hosts change it by. Nothing of it outlives the target, and
-//! hosts are told so (PTPL is 0).
+//! one namespace, `commands` what hosts change it by, and [`Fence`] waits for what the preempted
+//! had begun. Nothing of it outlives the target, and hosts are told so (PTPL is 0).
 //!
 //! Source: NVM Express base 1.4, "Reservations"; reference 10.1.10.
 //!
@@ -13,9 +13,11 @@
 //! | exclusive access, registrants only; all registrants | all | all | – |
 
 mod commands;
+mod fence;
 #[cfg(test)]
 mod tests;
 
+pub use fence::Fence;
 use zerocopy::TryFromBytes;
 
 use crate::proto::sqe::io;
@@ -23,6 +25,9 @@ use crate::proto::status::Status;
 
 /// Hosts that may be registered with a namespace.
 pub const MAX_REGISTRANTS: usize = 32;
+
+/// The action of Reservation Acquire that also ends what the preempted had begun.
+const PREEMPT_AND_ABORT: u32 = 2;
 
 /// Identifier of a host.
 pub type HostId = [u8; 16];
@@ -254,8 +259,8 @@ impl Reservation {
                 Some((held, _)) if self.holds(hostid) && held == kind => Ok(Vec::new()),
                 Some(_) => Err(CONFLICT.dnr()),
             },
-            // Commands of the preempted are not aborted: those that come are refused.
-            1 | 2 => self.preempt(hostid, kind, preempted),
+            // What the preempted had begun is waited for: see `fence`.
+            1 | PREEMPT_AND_ABORT => self.preempt(hostid, kind, preempted),
             _ => Err(Status::INVALID_FIELD.dnr()),
         }
     }
