@@ -295,7 +295,7 @@ impl Generator {
         let is_whole = fcs == Fcs::Good
             && front[CHECK..CHECK + 2] == check(sequence, sent_ns).to_be_bytes()
             && size <= frame.len()
-            && frame[PATTERN..size.max(PATTERN)] == self.pattern[..size.max(PATTERN) - PATTERN];
+            && (size <= PATTERN || frame[PATTERN..size] == self.pattern[..size - PATTERN]);
         if !is_whole {
             stats.damaged += 1;
             return;
