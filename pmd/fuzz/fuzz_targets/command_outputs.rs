@@ -19,8 +19,8 @@ use support::{Liar, LyingTransport};
 
 /// Commands of one sequence that are lied about at most.
 const MAX_LIES: usize = 64;
-/// Pages that firmware may have: some more than it asks for at first, so that a lie can ask for more
-/// and for too many, and none makes the device count tens of thousands of them.
+/// Pages that firmware may have: some more than it asks for at first. A lie can ask for more, or
+/// for too many, and never has the driver hand over tens of thousands.
 const PAGES: u32 = 256;
 /// What stands in the buffers that are borrowed all the time.
 const MARK: [u8; 64] = [0x11; 64];
