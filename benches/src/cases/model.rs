@@ -16,6 +16,8 @@ use super::{Case, Work};
 
 /// Frames that a step receives, and sends: as many as it takes from a wire.
 const BURST: usize = 64;
+/// Flows of these frames: one behind the other, as testpmd's generator has them by default.
+const FLOWS: u32 = 16;
 /// Device time of one step.
 const STEP_NS: u64 = 10_000;
 
@@ -51,7 +53,8 @@ impl Forward {
         let (transport, side) = pair(LocalConfig::default()).expect("a transport");
         // In each step, the frames of one burst come back while those of the next are on their way.
         let pace = Pace::Window(2 * BURST as u32);
-        let wire = Generator::new(GeneratorConfig { pace, ..GeneratorConfig::default() });
+        let wire =
+            Generator::new(GeneratorConfig { pace, flows: FLOWS, ..GeneratorConfig::default() });
         let generator = wire.handle();
         generator.set_paused(true);
         let mut nic = Nic::new(side, NicConfig::default());

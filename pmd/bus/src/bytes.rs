@@ -22,26 +22,43 @@ fn head_len(ptr: *const u8, len: usize) -> usize {
 /// accesses to these bytes are atomic.
 #[inline]
 pub(crate) unsafe fn copy_in(dst: NonNull<u8>, src: &[u8]) {
-    let mut dst = dst.as_ptr();
-    let (head, mut src) = src.split_at(head_len(dst, src.len()));
-    // SAFETY: the caller vouches for `src.len()` bytes from `dst`; `head`, the blocks, the words
-    // and the tail cover them once. Behind `head`, `dst` is 8-byte aligned if anything is left.
+    let dst = dst.as_ptr();
+    let (head, rest) = src.split_at(head_len(dst, src.len()));
+    // SAFETY: the caller vouches for `src.len()` bytes from `dst`; `head` and `rest` cover them
+    // once. Behind `head`, `dst` is 8-byte aligned if anything is left.
     unsafe {
         if !head.is_empty() {
             head_in(dst, head);
-            dst = dst.add(head.len());
         }
-        let done = copy_blocks(dst, src.as_ptr(), src.len());
-        (dst, src) = (dst.add(done), src.get_unchecked(done..));
-        while let Some((word, rest)) = src.split_first_chunk::<8>() {
-            AtomicU64::from_ptr(dst.cast()).store(u64::from_ne_bytes(*word), Relaxed);
-            (dst, src) = (dst.add(8), rest);
+        aligned_in(dst.add(head.len()), rest);
+    }
+}
+
+/// Copies `src` into shared memory from an 8-byte boundary on.
+///
+/// # Safety
+///
+/// As for [`copy_in`]; `dst` is aligned to eight bytes if `src` is not empty.
+#[inline]
+unsafe fn aligned_in(dst: *mut u8, src: &[u8]) {
+    let (from, len) = (src.as_ptr(), src.len());
+    // SAFETY: the caller vouches for `len` bytes from `dst`; blocks, words and the tail cover them
+    // once, and `done` is a multiple of each word's length.
+    unsafe {
+        let mut done = copy_blocks(dst, from, len);
+        while len - done >= 8 {
+            let word = from.add(done).cast::<u64>().read_unaligned();
+            AtomicU64::from_ptr(dst.add(done).cast()).store(word, Relaxed);
+            done += 8;
         }
-        if let Some((word, rest)) = src.split_first_chunk::<4>() {
-            AtomicU32::from_ptr(dst.cast()).store(u32::from_ne_bytes(*word), Relaxed);
-            (dst, src) = (dst.add(4), rest);
+        if len - done >= 4 {
+            let word = from.add(done).cast::<u32>().read_unaligned();
+            AtomicU32::from_ptr(dst.add(done).cast()).store(word, Relaxed);
+            done += 4;
         }
-        bytes_in(dst, src);
+        if done < len {
+            bytes_in(dst.add(done), src.get_unchecked(done..));
+        }
     }
 }
 
@@ -91,7 +108,7 @@ unsafe fn head_in(dst: *mut u8, src: &[u8]) {
 /// # Safety
 ///
 /// As for [`copy_in`].
-#[inline]
+#[inline(never)]
 unsafe fn bytes_in(dst: *mut u8, src: &[u8]) {
     for (at, byte) in src.iter().enumerate() {
         // SAFETY: `at` is below the length, for which the caller vouches.
@@ -107,27 +124,41 @@ unsafe fn bytes_in(dst: *mut u8, src: &[u8]) {
 /// these bytes are atomic.
 #[inline]
 pub(crate) unsafe fn copy_out(src: NonNull<u8>, dst: &mut [u8]) {
-    let mut src = src.as_ptr();
-    let (head, mut dst) = dst.split_at_mut(head_len(src, dst.len()));
+    let src = src.as_ptr();
+    let (head, rest) = dst.split_at_mut(head_len(src, dst.len()));
     // SAFETY: as in `copy_in`, with the roles exchanged.
     unsafe {
         if !head.is_empty() {
             head_out(src, head);
-            src = src.add(head.len());
         }
-        let done = copy_blocks(dst.as_mut_ptr(), src, dst.len());
-        (src, dst) = (src.add(done), dst.get_unchecked_mut(done..));
-        while dst.len() >= 8 {
-            let (word, rest) = std::mem::take(&mut dst).split_at_mut(8);
-            word.copy_from_slice(&AtomicU64::from_ptr(src.cast()).load(Relaxed).to_ne_bytes());
-            (src, dst) = (src.add(8), rest);
+        aligned_out(src.add(head.len()), rest);
+    }
+}
+
+/// Copies shared memory into `dst` from an 8-byte boundary on.
+///
+/// # Safety
+///
+/// As for [`copy_out`]; `src` is aligned to eight bytes if `dst` is not empty.
+#[inline]
+unsafe fn aligned_out(src: *mut u8, dst: &mut [u8]) {
+    let (to, len) = (dst.as_mut_ptr(), dst.len());
+    // SAFETY: as in `aligned_in`, with the roles exchanged.
+    unsafe {
+        let mut done = copy_blocks(to, src, len);
+        while len - done >= 8 {
+            let word = AtomicU64::from_ptr(src.add(done).cast()).load(Relaxed);
+            to.add(done).cast::<u64>().write_unaligned(word);
+            done += 8;
         }
-        if dst.len() >= 4 {
-            let (word, rest) = std::mem::take(&mut dst).split_at_mut(4);
-            word.copy_from_slice(&AtomicU32::from_ptr(src.cast()).load(Relaxed).to_ne_bytes());
-            (src, dst) = (src.add(4), rest);
+        if len - done >= 4 {
+            let word = AtomicU32::from_ptr(src.add(done).cast()).load(Relaxed);
+            to.add(done).cast::<u32>().write_unaligned(word);
+            done += 4;
         }
-        bytes_out(src, dst);
+        if done < len {
+            bytes_out(src.add(done), dst.get_unchecked_mut(done..));
+        }
     }
 }
 
@@ -155,7 +186,7 @@ unsafe fn head_out(src: *mut u8, dst: &mut [u8]) {
 /// # Safety
 ///
 /// As for [`copy_out`].
-#[inline]
+#[inline(never)]
 unsafe fn bytes_out(src: *mut u8, dst: &mut [u8]) {
     for (at, byte) in dst.iter_mut().enumerate() {
         // SAFETY: `at` is below the length, for which the caller vouches.
@@ -167,15 +198,16 @@ unsafe fn bytes_out(src: *mut u8, dst: &mut [u8]) {
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 const WIDE_BYTES: usize = 1024;
 
-/// As [`copy_blocks`], in blocks of 128 bytes: with fewer and wider accesses, more of what is far
-/// away is on its way at the same time.
+/// As [`copy_blocks`], in blocks of 128 bytes if the processor has AVX: with fewer and wider
+/// accesses, more of what is far away is on its way at the same time.
 ///
 /// # Safety
 ///
-/// As for [`copy_blocks`]; the processor has AVX.
+/// As for [`copy_blocks`].
 #[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(never)]
 unsafe fn copy_wide(to: *mut u8, from: *const u8, len: usize) -> usize {
-    let blocks = len / 128;
+    let blocks = if is_x86_feature_detected!("avx") { len / 128 } else { 0 };
     if blocks != 0 {
         // SAFETY: as in `copy_blocks`. Accesses of 32 bytes are atomic in each of their words, too.
         // All vector registers count as changed, since the upper halves are cleared.
@@ -219,23 +251,25 @@ const BLOCK_BYTES: usize = 16;
 /// concurrent accesses to what of them is shared are atomic.
 #[inline]
 unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
-    if cfg!(any(miri, not(target_arch = "x86_64"))) {
-        return 0;
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    {
+        let _ = (to, from, len);
+        0
     }
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if len >= WIDE_BYTES && is_x86_feature_detected!("avx") {
-        // SAFETY: as the caller promises, and the processor has AVX.
-        return unsafe { copy_wide(to, from, len) };
-    }
-    let (lines, blocks) = (len / 64, len % 64 / BLOCK_BYTES);
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
-        let (mut to, mut from) = (to, from);
+        let mut done = 0;
         // SAFETY: as the caller promises, `len` bytes, which lines and blocks do not exceed.
         // Assembly, because Rust has no atomic access of sixteen bytes: to others these are relaxed
         // loads and stores, which the processor keeps in order.
         unsafe {
-            if lines != 0 {
+            if len >= WIDE_BYTES {
+                done = copy_wide(to, from, len);
+            }
+            let (mut to, mut from) = (to.add(done), from.add(done));
+            let rest = len - done;
+            if rest >= 64 {
+                let lines = rest / 64;
                 std::arch::asm!(
                     "2:",
                     "movups {a}, xmmword ptr [{from}]",
@@ -260,7 +294,7 @@ unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
                     options(nostack)
                 );
             }
-            if blocks & 2 != 0 {
+            if rest & 32 != 0 {
                 std::arch::asm!(
                     "movups {a}, xmmword ptr [{from}]",
                     "movups {b}, xmmword ptr [{from} + 16]",
@@ -274,7 +308,7 @@ unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
                 );
                 (to, from) = (to.add(2 * BLOCK_BYTES), from.add(2 * BLOCK_BYTES));
             }
-            if blocks & 1 != 0 {
+            if rest & 16 != 0 {
                 std::arch::asm!(
                     "movups {a}, xmmword ptr [{from}]",
                     "movups xmmword ptr [{to}], {a}",
@@ -285,10 +319,8 @@ unsafe fn copy_blocks(to: *mut u8, from: *const u8, len: usize) -> usize {
                 );
             }
         }
+        len & !(BLOCK_BYTES - 1)
     }
-    #[cfg(any(miri, not(target_arch = "x86_64")))]
-    let _ = (to, from);
-    lines * 64 + blocks * BLOCK_BYTES
 }
 
 /// Sets `len_bytes` bytes of shared memory to `byte`.

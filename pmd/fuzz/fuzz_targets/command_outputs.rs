@@ -19,6 +19,9 @@ use support::{Liar, LyingTransport};
 
 /// Commands of one sequence that are lied about at most.
 const MAX_LIES: usize = 64;
+/// Pages that firmware may have: some more than it asks for at first. A lie can ask for more, or
+/// for too many, and never has the driver hand over tens of thousands.
+const PAGES: u32 = 256;
 /// What stands in the buffers that are borrowed all the time.
 const MARK: [u8; 64] = [0x11; 64];
 
@@ -62,7 +65,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
         page: PageSize::Base4K,
         command_timeout: Duration::from_millis(50),
         reset_timeout: Duration::from_millis(50),
-        max_firmware_pages: 1 << 15,
+        max_firmware_pages: PAGES,
         ..DeviceConfig::default()
     };
     if u.ratio(1, 4)? {

@@ -114,14 +114,14 @@ impl fmt::Display for ReservedBits {
 /// Embedded layouts are checked with their own tables. This is for the strict side (the model and
 /// tests); it costs time proportional to the size of the structure.
 pub fn first_reserved<T: Layout>(value: &T) -> Option<ReservedBits> {
-    let words = value.as_bytes().chunks_exact(4).zip(T::DEFINED);
-    for (index, (word, defined)) in words.enumerate() {
-        let bits = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) & !defined;
-        if bits != 0 {
-            return Some(ReservedBits { offset: index * 4, bits });
-        }
+    let words = value.as_bytes().as_chunks::<4>().0.iter().zip(T::DEFINED);
+    let mut reserved = words.map(|(word, defined)| u32::from_be_bytes(*word) & !defined);
+    // Mostly none is set, which a look at all of them together tells.
+    if reserved.clone().fold(0, |all, bits| all | bits) == 0 {
+        return None;
     }
-    None
+    let index = reserved.clone().position(|bits| bits != 0)?;
+    Some(ReservedBits { offset: index * 4, bits: reserved.nth(index)? })
 }
 
 /// Of each 32-bit word of a structure, the bits that some field covers; those of an embedded

@@ -2,12 +2,12 @@
 //! each. Source: reference 6.8.
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{RingView, Span};
+use ferrocx_bus::{RingView, Slot};
 use ferrocx_core::Odd;
 use ferrocx_mempool::{Arrivals, Marks, Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::mini_cqe_format;
-use ferrocx_prm::cqe::{Cqe64, MINI_CQES_PER_ENTRY, MiniCqe};
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, MINI_CQES_PER_ENTRY, MiniCqe, OP_OWN_MASK};
 
 use super::meta::{describe, meta};
 use super::{Kind, RESPONDER_SEND, RxRing};
@@ -21,6 +21,9 @@ pub(super) fn mini_format(kind: Kind) -> u32 {
         _ => mini_cqe_format::HASH,
     }
 }
+
+/// Opcode and format of a title, in the word that holds its owner.
+const TITLE: u32 = RESPONDER_SEND | Cqe64::FORMAT.of(CqeFormat::COMPRESSED.0);
 
 /// A compressed block that is being read.
 #[derive(Debug, Default, Clone, Copy)]
@@ -54,15 +57,6 @@ impl Mini {
     }
 }
 
-/// The array of compressed completions in an entry of their queue.
-#[inline(always)]
-fn array(minis: Minis<'_>, entry: u32) -> Array<'_> {
-    minis.span(entry.wrapping_mul(MINI_CQES_PER_ENTRY), MINI_CQES_PER_ENTRY as usize)
-}
-
-type Minis<'r> = RingView<'r, { MiniCqe::SIZE_BYTES }>;
-type Array<'r> = Span<'r, { MiniCqe::SIZE_BYTES }>;
-
 /// What is the same for all packets of a block.
 #[derive(Debug, Default, Clone, Copy)]
 struct Title {
@@ -82,52 +76,42 @@ impl Title {
 
 /// Completions of a block, one after the other.
 struct Block<'r> {
-    minis: Minis<'r>,
+    cqes: RingView<'r, { Cqe64::SIZE_BYTES }>,
     /// The array that is being read, the place of the next one in it, and the entry of the next
     /// array.
-    array: Array<'r>,
+    array: Slot<'r, { Cqe64::SIZE_BYTES }>,
     place: usize,
     next_entry: u32,
     title: Title,
     /// The one that was found.
     hash_be: u32,
-    /// Of all so far.
-    bytes: u64,
+    /// Of all so far: a ring holds at most 2^15 packets of less than 2^16 bytes.
+    bytes: u32,
     too_long: Option<u32>,
-}
-
-impl<'r> Block<'r> {
-    /// The first completion of the next array. Apart, so that its place in the loop is a branch
-    /// and not work for every packet.
-    #[cold]
-    #[inline(never)]
-    fn next_array(minis: Minis<'r>, entry: u32) -> Array<'r> {
-        array(minis, entry)
-    }
 }
 
 impl Arrivals for Block<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<u32> {
-        let mini = match self.array.get(self.place) {
+        let mini = match self.array.piece::<{ MiniCqe::SIZE_BYTES }>(self.place) {
             Some(mini) => mini,
             None => {
-                self.array = Self::next_array(self.minis, self.next_entry);
+                self.array = self.cqes.at(self.next_entry);
                 self.next_entry = self.next_entry.wrapping_add(MINI_CQES_PER_ENTRY);
                 self.place = 0;
-                self.array.get(0)?
+                self.array.piece(0)?
             }
         };
         self.place += 1;
         self.hash_be = mini.load_raw32::<{ MiniCqe::RX_HASH_RESULT.offset }>();
         let len = mini.load_be32::<{ MiniCqe::BYTE_CNT.offset }>();
-        self.bytes += u64::from(len);
+        self.bytes = self.bytes.wrapping_add(len);
         Some(len)
     }
 
     #[inline(always)]
     fn too_long(&mut self, len: u32) {
-        self.bytes -= u64::from(len);
+        self.bytes = self.bytes.wrapping_sub(len);
         self.too_long = Some(len);
     }
 
@@ -211,10 +195,10 @@ impl RxRing {
     fn take_block<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let Mini { count, done, title, .. } = self.mini;
         let entry = self.mini.entry();
-        let minis = self.minis.view();
+        let cqes = self.cq.ring.view();
         let mut block = Block {
-            minis,
-            array: array(minis, self.cq.ci.wrapping_add(entry)),
+            cqes,
+            array: cqes.at(self.cq.ci.wrapping_add(entry)),
             place: self.mini.place() as usize,
             // Behind the first entry, which is 1, comes 8.
             next_entry: self.cq.ci.wrapping_add((entry & !1) + MINI_CQES_PER_ENTRY),
@@ -225,7 +209,7 @@ impl RxRing {
         };
         let taken = self.elts.pop_filled(out, (count - done) as usize, &mut block);
         self.ring.ci = self.ring.ci.wrapping_add(taken as u32);
-        self.stats.bytes += block.bytes;
+        self.stats.bytes += u64::from(block.bytes);
         if let Some(len) = block.too_long {
             self.too_long(len);
         }
@@ -236,25 +220,33 @@ impl RxRing {
     /// Looks at a completion that is not the expected one, of which no more than `most` can be
     /// together. Opens a block, or answers `false`: nothing has come, or a fault.
     pub(super) fn take_title(&mut self, last: u32, expected: u16, most: u32) -> bool {
+        let title = TITLE | self.cq.owner_at(self.cq.ci);
+        if (last ^ title) & OP_OWN_MASK == 0 {
+            return self.open_block(most);
+        }
         match self.cq.odd(last, expected) {
             Odd::Empty => false,
             Odd::Fault(fault) => {
                 self.stop(fault);
                 false
             }
-            Odd::Compressed => {
-                let title = self.cq.ring.at(self.cq.ci);
-                let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-                // A block cannot be longer than what was posted.
-                if count == 0 || count > most {
-                    self.stop(QueueFault::COMPRESSED);
-                    return false;
-                }
-                let meta = meta(&title);
-                self.mini = Mini { count, done: 0, meta, title: Title::of(&meta) };
-                true
-            }
+            Odd::Compressed => self.open_block(most),
         }
+    }
+
+    /// Reads the title that is next.
+    #[inline(always)]
+    fn open_block(&mut self, most: u32) -> bool {
+        let title = self.cq.ring.at(self.cq.ci);
+        let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+        // A block cannot be longer than what was posted.
+        if count == 0 || count > most {
+            self.stop(QueueFault::COMPRESSED);
+            return false;
+        }
+        let meta = meta(&title);
+        self.mini = Mini { count, done: 0, meta, title: Title::of(&meta) };
+        true
     }
 
     /// Consumes the next completion of the open block: its first word and its length, and what the

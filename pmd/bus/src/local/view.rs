@@ -20,6 +20,9 @@ use crate::{bytes, to_usize};
 /// it asks for: the driver has read what is there, on another core.
 const ENTRIES_AHEAD: usize = 8;
 
+/// Bytes of a line that is fetched ahead.
+const LINE_BYTES: usize = 64;
+
 /// Reason for which an access by I/O address was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaFaultCause {
@@ -126,6 +129,19 @@ impl<'a> DmaView<'a> {
         if let Some(entry) = self.map.find(iova, &self.hints) {
             let offset = to_usize(iova - entry.iova);
             fetch_for_writing(entry.base.as_ptr().wrapping_add(offset));
+        }
+    }
+
+    /// Says that the device will read so many bytes there soon, where it may: the processor can
+    /// fetch their lines from another core meanwhile. Nothing is counted, and nothing refused.
+    #[inline]
+    pub fn expect_read(&self, iova: u64, len_bytes: usize) {
+        if let Some(entry) = self.map.find(iova, &self.hints) {
+            let offset = to_usize(iova - entry.iova);
+            let len = len_bytes.min(to_usize(entry.len_bytes) - offset);
+            for line in (0..len).step_by(LINE_BYTES) {
+                fetch_for_reading(entry.base.as_ptr().wrapping_add(offset + line));
+            }
         }
     }
 
@@ -363,6 +379,19 @@ fn fetch_for_writing(at: *const u8) {
         use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
         // SAFETY: a prefetch has no effect on memory and takes any address.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(at.cast()) }
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    let _ = at;
+}
+
+/// Says that the line of memory there will be read soon, as [`fetch_for_writing`] does.
+#[inline]
+fn fetch_for_reading(at: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: as in `fetch_for_writing`.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) }
     }
     #[cfg(any(miri, not(target_arch = "x86_64")))]
     let _ = at;

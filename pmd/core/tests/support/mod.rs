@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
@@ -20,8 +21,9 @@ use ferrocx_prm::cmd::{CommandEntry, InputHeader, Opcode};
 use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::init_seg::{EqDoorbell, offset, uar};
 
-/// Device time of one step.
-const STEP_NS: u64 = 1_000;
+/// Time of one step, for the device and for its driver: whoever waits in vain for 50 ms looks fifty
+/// times, however fast the machine is.
+const STEP_NS: u64 = 1_000_000;
 
 /// Changes the first 16 bytes of a command's output: status, syndrome, and what follows.
 type Output = Box<dyn FnMut(Opcode, &mut [u8; 16]) + Send>;
@@ -36,6 +38,8 @@ struct Lies {
     flood: Option<Eqe>,
     /// Events consumed so far, as the driver said last.
     consumer: u32,
+    /// The same when the queue was last filled with the event, if it was.
+    filled_at: Option<u32>,
     /// Where the driver put the command queue: its high half, then all of it.
     queue_high: u32,
     queue: u64,
@@ -47,6 +51,7 @@ struct Lies {
 pub struct Liar {
     local: Arc<LocalTransport>,
     nic: Arc<Mutex<Nic>>,
+    epoch: Instant,
     now_ns: AtomicU64,
     lies: Arc<Mutex<Lies>>,
     /// The system does not unmap everything, as while other devices use the address space.
@@ -68,7 +73,7 @@ impl Liar {
         let (local, side) = pair(LocalConfig::default()).unwrap();
         let nic = Arc::new(Mutex::new(Nic::new(side, config)));
         let (now_ns, lies, refuses_unmap) = Default::default();
-        Arc::new(Self { local, nic, now_ns, lies, refuses_unmap })
+        Arc::new(Self { local, nic, epoch: Instant::now(), now_ns, lies, refuses_unmap })
     }
 
     /// The register at `at` reads as `word` from now on.
@@ -93,7 +98,9 @@ impl Liar {
 
     /// However many events the driver consumes, there is another, until `None` ends it.
     pub fn flood(&self, event: Option<Eqe>) {
-        lock(&self.lies).flood = event;
+        let mut lies = lock(&self.lies);
+        (lies.flood, lies.filled_at) = (event, None);
+        drop(lies);
         self.refill();
     }
 
@@ -114,17 +121,22 @@ impl Liar {
         lock(&self.nic).side().memory().write(iova, &vec![0xee; len_bytes]).is_ok()
     }
 
-    /// Fills the event queue from the driver's place on.
+    /// Fills the event queue from the driver's place on, as far as that was not done before.
     fn refill(&self) {
-        let Lies { flood: Some(event), consumer, .. } = *lock(&self.lies) else { return };
+        let mut lies = lock(&self.lies);
+        let Lies { flood: Some(event), consumer, filled_at, .. } = &mut *lies else { return };
         let nic = lock(&self.nic);
+        let memory = nic.side().memory();
         for (_, eq) in nic.state().objects.eqs.iter() {
-            for index in consumer..consumer + (1 << eq.log_size) {
+            let size = 1 << eq.log_size;
+            let first = filled_at.map_or(*consumer, |before| (before + size).max(*consumer));
+            for index in first..*consumer + size {
                 let eqe = event.with_owner(index >> eq.log_size & 1 != 0);
-                let at = u64::from(index & ((1 << eq.log_size) - 1)) * Eqe::SIZE_BYTES as u64;
-                let _ = nic.side().memory().write(eq.memory.locate(at), &eqe.0);
+                let at = u64::from(index & (size - 1)) * Eqe::SIZE_BYTES as u64;
+                let _ = memory.write(eq.memory.locate(at), &eqe.0);
             }
         }
+        *filled_at = Some(*consumer);
     }
 
     /// Changes the outputs that have come.
@@ -192,6 +204,10 @@ impl Transport for LyingTransport {
         lock(&self.0.nic).step(self.0.now_ns.fetch_add(STEP_NS, Ordering::Relaxed));
         self.0.falsify();
     }
+
+    fn now(&self) -> Instant {
+        self.0.epoch + Duration::from_nanos(self.0.now_ns.load(Ordering::Relaxed))
+    }
 }
 
 /// The transport to a [`Liar`].
@@ -228,7 +244,14 @@ impl Bar for LyingBar {
         drop(lies);
         self.truth.write_be32(at, value);
         if at >= uar::PAGE_BYTES && at % uar::PAGE_BYTES == uar::EQ_CI {
-            lock(&self.liar.lies).consumer = value & EqDoorbell::CI.mask();
+            let mut lies = lock(&self.liar.lies);
+            let consumer = value & EqDoorbell::CI.mask();
+            if consumer < lies.consumer {
+                // The counter has come round.
+                lies.filled_at = None;
+            }
+            lies.consumer = consumer;
+            drop(lies);
             self.liar.refill();
         }
     }

@@ -81,7 +81,7 @@ impl DataPath {
     ///
     /// From now on the port's carrier follows the wire's.
     pub fn plug(&mut self, wire: impl Wire + 'static) {
-        self.wire = Box::new(wire);
+        self.wire = wire.boxed();
         self.wire.adopt();
         self.carrier = Some(!self.wire.carrier());
         self.transmits = true;

@@ -76,6 +76,11 @@ impl Fetched {
             stats.dma_reads += 1;
             stats.descriptor_bytes += (count * stride) as u64;
             (slot.rqn, slot.first, slot.count) = (rqn, ring.consumed, low16(count as u64));
+            // Those that will be read next were written by the driver's core.
+            let behind = at + (count * stride) as u64;
+            if !wq.wq_type.is_linked() && behind < wq.memory.len_bytes() {
+                mem.expect_read(wq.memory.locate(behind), most * stride);
+            }
             // Packets will be written there, where the driver's core wrote last.
             if !wq.next_segment && !wq.wq_type.is_striding() {
                 for wqe in slot.bytes[..count * stride].chunks_exact(stride) {

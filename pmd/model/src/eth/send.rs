@@ -175,7 +175,9 @@ fn send_frame<'a>(
     }
     let Some(room) = out.wire.reserve(len.max(MIN_FRAME_BYTES)) else { return Ok(false) };
     let (frame, padding) = room.split_at_mut(len);
-    padding.fill(0);
+    if !padding.is_empty() {
+        padding.fill(0);
+    }
     let body = &mut frame[tag..];
     body[..eth.inline.len()].copy_from_slice(eth.inline);
     gather(ctx, params, segments, 0, &mut body[eth.inline.len()..], sent)?;

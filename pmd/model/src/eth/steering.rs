@@ -43,6 +43,9 @@ pub(crate) type Key = [u32; KEY_WORDS];
 /// First bit of words that [`layer2`] does not fill.
 const LAYER2_WORDS: u32 = 1 << 4;
 
+/// Bits of the words that hold the ports of TCP and of UDP. Source: reference 5.12.
+const PORT_WORDS: u32 = 1 << 5 | 1 << 7;
+
 /// For tables that compare nothing.
 const NO_KEY: Key = [0; KEY_WORDS];
 
@@ -235,9 +238,9 @@ pub(super) struct Steering {
     compared: u32,
     /// Verdicts by [`slot`] of the key; empty as long as nothing was compiled.
     flows: Box<[Flow]>,
-    /// The packet evaluated last, by number and root, and where its verdict is; a number of 0 is no
-    /// packet's.
-    last: (u64, Option<u32>),
+    /// The packet evaluated last, by number, root and the ports if some group compares them, and
+    /// where its verdict is; a number of 0 is no packet's.
+    last: (u64, Option<u32>, u32),
     at: usize,
     /// For packets that no table sees.
     nowhere: Verdict,
@@ -339,8 +342,8 @@ impl Steering {
     /// Sends a packet through the tables from `root` on; where it goes is [`Steering::verdict`].
     #[inline]
     pub(super) fn evaluate(&mut self, objects: &Objects, frame: &[u8], packet: Numbered<'_>) {
-        let root = objects.rx_root;
-        let now = (packet.number, root);
+        let ports = if self.compared & PORT_WORDS == 0 { 0 } else { ports(frame, packet.packet) };
+        let now = (packet.number, objects.rx_root, ports);
         if packet.number == 0 || now != self.last {
             self.last = now;
             self.look_up(objects, frame, packet.packet);
@@ -436,6 +439,12 @@ fn be16(bytes: &[u8], at: usize) -> u32 {
 fn be32(bytes: &[u8], at: usize) -> u32 {
     let word = &bytes[at..at + 4];
     u32::from_be_bytes([word[0], word[1], word[2], word[3]])
+}
+
+/// Both ports of TCP or UDP.
+#[inline]
+fn ports(frame: &[u8], packet: &Packet) -> u32 {
+    if packet.l4 == L4::None { 0 } else { be32(frame, packet.l4_offset) }
 }
 
 /// The match fields in the first four words: addresses, ethertype, the outer tag.

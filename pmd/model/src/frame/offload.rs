@@ -9,7 +9,7 @@
 use super::packet::{
     Fragment, L3, L4, Lengths, Malformed, Packet, TPID_CTAG, TPID_STAG, VLAN_TAG_BYTES,
 };
-use crate::bits::low16;
+use crate::bits::{low16, low32};
 
 /// Sum of `bytes` as big-endian 16-bit words, folded to 16 bits; an odd last byte is a high byte.
 #[inline]
@@ -54,11 +54,12 @@ fn addend(number: u64) -> u64 {
 /// Adds the carries of a [`sum`] back in until 16 bits are left: the checksum as a number.
 #[inline]
 fn fold(total: u64) -> u16 {
-    let total = (total >> 32) + (total & 0xffff_ffff);
-    let total = (total >> 16) + (total & 0xffff);
-    let total = (total >> 16) + (total & 0xffff);
-    // At most 0x10001 before the last step, so at most 0xffff after it.
-    u16::from_be(low16((total >> 16) + (total & 0xffff)))
+    let (half, carry) = low32(total).overflowing_add(low32(total >> 32));
+    // After a carry the sum is not all ones.
+    let half = half + u32::from(carry);
+    // Both halves become their sum; the carry out of the lower one goes into the upper one.
+    let both = half.wrapping_add(half.rotate_left(16));
+    u16::from_be(low16((both >> 16).into()))
 }
 
 /// Checksums of a received frame, as its completion reports them.
@@ -87,7 +88,12 @@ pub fn verify(frame: &[u8], packet: &Packet, full: bool) -> Verified {
     if packet.l3 == L3::None {
         return Verified { check_sum: sum16(rest), ..Verified::default() };
     }
-    let header_sum = sum(&frame[packet.l3_offset..packet.l4_offset]);
+    let header = &frame[packet.l3_offset..packet.l4_offset];
+    // Mostly it has no options, and the loop is laid out.
+    let header_sum = match <&[u8; 20]>::try_from(header) {
+        Ok(plain) => sum(plain),
+        Err(_) => sum(header),
+    };
     let l4_sum = sum(&frame[packet.l4_offset..packet.l3_end]);
     // Headers of IP are a multiple of four bytes long, so the two sums add up without a shift.
     let mut total = header_sum + l4_sum;

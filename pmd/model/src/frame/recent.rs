@@ -1,8 +1,8 @@
 //! [`Recent`]: the headers of the packet before, which are mostly those of the next.
 //!
-//! Packets of one flow follow each other, and differ in what no look at their headers depends on:
-//! the identification and the checksum of IPv4, the checksum of UDP, and the numbers, the window
-//! and the checksum of TCP.
+//! Packets between the same hosts follow each other, and differ in what no look at their headers
+//! depends on: the identification and the checksum of IPv4, the ports, the checksum of UDP, and the
+//! numbers, the window and the checksum of TCP. Who compares ports reads them from the frame.
 
 use super::packet::{Fragment, L3, L4, Packet};
 
@@ -23,6 +23,8 @@ const fn mask(l4: L4) -> Words {
         let is_skipped = match (at.wrapping_sub(L3_AT), at.wrapping_sub(L4_AT), l4) {
             // Identification and header checksum. Source: RFC 791 3.1.
             (4 | 5 | 10 | 11, ..) => true,
+            // The ports. Source: RFC 768, RFC 9293 3.1.
+            (_, 0..4, _) => true,
             // The UDP checksum. Source: RFC 768.
             (_, 6 | 7, L4::Udp) => true,
             // Sequence and acknowledgment number; window, checksum, urgent pointer. Source: RFC
@@ -55,7 +57,8 @@ pub(crate) struct Recent {
     number: u64,
 }
 
-/// A packet, and a number that those with the same headers, one behind the other, have in common.
+/// A packet, and a number that those with the same headers but for the ports, one behind the other,
+/// have in common.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Numbered<'a> {
     pub(crate) packet: &'a Packet,

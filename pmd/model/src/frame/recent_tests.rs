@@ -14,7 +14,7 @@ fn frame(protocol: u8) -> Vec<u8> {
 
 #[test]
 fn what_no_look_depends_on_may_change() {
-    for (protocol, skipped) in [(17, 40..42), (6, 38..46), (6, 48..54)] {
+    for (protocol, skipped) in [(17, 34..38), (17, 40..42), (6, 34..46), (6, 48..54)] {
         let mut recent = Recent::default();
         let mut frame = frame(protocol);
         let number = recent.parse(&frame).number;
@@ -58,7 +58,10 @@ proptest! {
             frame[at] = value;
             let Numbered { packet, number } = recent.parse(&frame);
             prop_assert_eq!(*packet, Packet::parse(&frame));
-            let now = (number, key(&frame, packet));
+            let mut key = key(&frame, packet);
+            // The ports of TCP and of UDP.
+            (key[5], key[7]) = (0, 0);
+            let now = (number, key);
             if let Some((known, expected)) = before && known == number {
                 prop_assert_eq!(now.1, expected);
             }

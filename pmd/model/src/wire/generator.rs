@@ -152,16 +152,36 @@ const FIRST_PORT: u32 = 1024;
 const PORT: u16 = 9;
 /// Frames handed out in one burst at a fixed rate, when time has run ahead.
 const MAX_BURST: u64 = 64;
+/// Frames written before the first of them is handed out: as many as a step takes, and as fit a
+/// part of the nearest cache.
+const MAX_AHEAD: usize = 64;
+const AHEAD_BYTES: usize = 16 << 10;
+
+/// Frames that are written, from the next place on, and were not handed out.
+///
+/// Whoever takes a frame reads it at once, in other words than it was written in. The processor
+/// then finishes all stores before those of the frame, into lines that another core holds as well;
+/// so as many as are likely to be taken are written together, and that happens once for all.
+#[derive(Debug, Default)]
+struct Ahead {
+    ready: usize,
+    /// Time of sending that they carry.
+    at_ns: u64,
+    /// Frames handed out at that time.
+    taken: usize,
+}
 
 /// A wire whose other end makes frames and takes them back.
 #[derive(Debug)]
 pub struct Generator {
     config: GeneratorConfig,
-    /// One prepared frame per size.
+    /// Places of frames, used in turn: those of one size after the other, as often as they fit.
     frames: Vec<Vec<u8>>,
     pattern: Vec<u8>,
+    /// Place and flow of the next frame.
     turn: usize,
     flow: u32,
+    ahead: Ahead,
     scratch: Vec<u8>,
     reserved: usize,
     highest: Option<u64>,
@@ -181,13 +201,18 @@ impl Generator {
         if sizes.is_empty() {
             sizes.push(MIN_FRAME_BYTES);
         }
-        let frames = sizes.iter().map(|size| prepare(&config, *size)).collect();
+        let longest =
+            sizes.iter().copied().max().unwrap_or(0).clamp(MIN_FRAME_BYTES, MAX_FRAME_BYTES);
+        let places = (AHEAD_BYTES / longest).clamp(1, MAX_AHEAD).next_multiple_of(sizes.len());
+        let in_turn = sizes.iter().cycle().take(places);
+        let frames = in_turn.map(|size| prepare(&config, *size)).collect();
         Self {
             config,
             frames,
             pattern: whole_pattern(),
             turn: 0,
             flow: 0,
+            ahead: Ahead::default(),
             scratch: Vec::new(),
             reserved: 0,
             highest: None,
@@ -270,7 +295,7 @@ impl Generator {
         let is_whole = fcs == Fcs::Good
             && front[CHECK..CHECK + 2] == check(sequence, sent_ns).to_be_bytes()
             && size <= frame.len()
-            && frame[PATTERN..size.max(PATTERN)] == self.pattern[..size.max(PATTERN) - PATTERN];
+            && (size <= PATTERN || frame[PATTERN..size] == self.pattern[..size - PATTERN]);
         if !is_whole {
             stats.damaged += 1;
             return;
@@ -286,6 +311,37 @@ impl Generator {
             self.highest = Some(sequence);
         }
         self.last_return_ns = now_ns;
+    }
+
+    /// Writes the frames that are likely to be taken now: as many as at the time before, or since
+    /// this time began.
+    #[inline(never)]
+    fn write_ahead(&mut self, now_ns: u64) {
+        let ahead = &mut self.ahead;
+        let count = ahead.taken.clamp(1, self.frames.len());
+        if ahead.at_ns != now_ns {
+            (ahead.at_ns, ahead.taken) = (now_ns, 0);
+        }
+        ahead.ready = count;
+        let (mut turn, mut flow) = (self.turn, self.flow);
+        for sequence in (self.stats.sent..).take(count) {
+            let frame = &mut self.frames[turn];
+            stamp(frame, sequence, now_ns, flow);
+            if self.config.udp_checksums {
+                frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
+                let packet = Packet::parse(frame);
+                offload::insert_checksums(frame, &packet, false, true);
+            }
+            (turn, flow) = self.after(turn, flow);
+        }
+    }
+
+    /// Place and flow of the frame behind another.
+    #[inline]
+    fn after(&self, turn: usize, flow: u32) -> (usize, u32) {
+        let turn = if turn + 1 == self.frames.len() { 0 } else { turn + 1 };
+        let flow = if flow + 1 >= self.config.flows { 0 } else { flow + 1 };
+        (turn, flow)
     }
 
     fn publish(&mut self) {
@@ -312,6 +368,18 @@ fn whole_pattern() -> Vec<u8> {
 fn check(sequence: u64, sent_ns: u64) -> u16 {
     let mixed = (sequence ^ sent_ns.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     u16::from_be_bytes([mixed.to_be_bytes()[0], mixed.to_be_bytes()[1]])
+}
+
+/// What changes from frame to frame, but for the checksum.
+#[inline]
+fn stamp(frame: &mut [u8], sequence: u64, now_ns: u64, flow: u32) {
+    // All are longer.
+    let Some(front) = frame.first_chunk_mut::<PATTERN>() else { return };
+    let sport = (FIRST_PORT + flow).to_be_bytes();
+    front[SPORT..SPORT + 2].copy_from_slice(&sport[2..]);
+    front[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_be_bytes());
+    front[SENT_NS..SENT_NS + 8].copy_from_slice(&now_ns.to_be_bytes());
+    front[CHECK..CHECK + 2].copy_from_slice(&check(sequence, now_ns).to_be_bytes());
 }
 
 /// Everything of a frame that does not change.
@@ -359,24 +427,14 @@ impl Wire for Generator {
         if !self.may_send(now_ns) {
             return None;
         }
-        let sequence = self.stats.sent;
-        let turn = self.turn;
-        self.turn = if turn + 1 == self.frames.len() { 0 } else { turn + 1 };
-        let flow = self.flow;
-        self.flow = if flow + 1 >= self.config.flows { 0 } else { flow + 1 };
-        let frame = &mut self.frames[turn];
-        // All are longer.
-        let front = frame.first_chunk_mut::<PATTERN>()?;
-        let sport = (FIRST_PORT + flow).to_be_bytes();
-        front[SPORT..SPORT + 2].copy_from_slice(&sport[2..]);
-        front[SEQUENCE..SEQUENCE + 8].copy_from_slice(&sequence.to_be_bytes());
-        front[SENT_NS..SENT_NS + 8].copy_from_slice(&now_ns.to_be_bytes());
-        front[CHECK..CHECK + 2].copy_from_slice(&check(sequence, now_ns).to_be_bytes());
-        if self.config.udp_checksums {
-            frame[UDP_CHECKSUM..UDP_CHECKSUM + 2].fill(0);
-            let packet = Packet::parse(frame);
-            offload::insert_checksums(frame, &packet, false, true);
+        if self.ahead.ready == 0 || self.ahead.at_ns != now_ns {
+            self.write_ahead(now_ns);
         }
+        self.ahead.ready -= 1;
+        self.ahead.taken += 1;
+        let turn = self.turn;
+        (self.turn, self.flow) = self.after(turn, self.flow);
+        let frame = &self.frames[turn];
         self.stats.sent += 1;
         self.stats.sent_bytes += frame.len() as u64;
         Some(Received { bytes: frame, fcs: Fcs::Good })

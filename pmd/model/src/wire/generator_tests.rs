@@ -93,3 +93,25 @@ fn it_stops_at_its_count_and_on_request() {
     generator.handle().set_paused(false);
     assert!(next(&mut generator, 0).is_some());
 }
+
+#[test]
+fn frames_carry_the_time_at_which_they_were_taken_however_many_were_written() {
+    let sizes = vec![60, 256];
+    let mut generator = Generator::new(GeneratorConfig { sizes, flows: 3, ..config(Pace::Flood) });
+    let mut sequence = 0_u64;
+    for (now_ns, frames) in (7..).zip([1, 2, 130, 5, 64, 0, 64, 1]) {
+        for _ in 0..frames {
+            let frame = next(&mut generator, now_ns).expect("a frame");
+            let number = |at: usize| u64::from_be_bytes(frame[at..at + 8].try_into().expect("8"));
+            assert_eq!((number(SEQUENCE), number(SENT_NS)), (sequence, now_ns));
+            let port = FIRST_PORT + u32::try_from(sequence % 3).expect("below 3");
+            assert_eq!(u32::from(u16::from_be_bytes([frame[SPORT], frame[SPORT + 1]])), port);
+            assert_eq!(frame.len(), if sequence.is_multiple_of(2) { 60 } else { 256 });
+            give_back(&mut generator, &frame, now_ns);
+            sequence += 1;
+        }
+    }
+    let stats = generator.stats();
+    assert_eq!((stats.sent, stats.returned, stats.damaged), (sequence, sequence, 0));
+    assert_eq!((stats.out_of_order, stats.latency_max_ns), (0, 0));
+}

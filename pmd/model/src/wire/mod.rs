@@ -144,6 +144,14 @@ pub trait Wire: Send + fmt::Debug {
     fn longest_inside(&self) -> usize {
         MAX_FRAME_BYTES
     }
+
+    /// The wire in a box, and not in a second one if it has one.
+    fn boxed(self) -> Box<dyn Wire>
+    where
+        Self: Sized + 'static,
+    {
+        Box::new(self)
+    }
 }
 
 impl Wire for Box<dyn Wire> {
@@ -181,6 +189,10 @@ impl Wire for Box<dyn Wire> {
 
     fn longest_inside(&self) -> usize {
         (**self).longest_inside()
+    }
+
+    fn boxed(self) -> Box<dyn Wire> {
+        self
     }
 }
 
