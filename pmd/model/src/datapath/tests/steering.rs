@@ -130,10 +130,10 @@ fn what_was_kept_is_what_would_be_compiled() {
         let groups = objects.flow_tables.get(table).expect("the table").groups.len();
         let any = rng.below(groups.max(1) as u64) as usize;
         let low = rng.below(12) as u32;
-        let value = if any % 2 == 0 { to(low) } else { from(low) };
+        let value = if any.is_multiple_of(2) { to(low) } else { from(low) };
         match rng.below(8) {
             0 if groups < 5 => {
-                let mask = if groups % 2 == 0 { to(0xffff) } else { from(0xffff) };
+                let mask = if groups.is_multiple_of(2) { to(0xffff) } else { from(0xffff) };
                 steered.port.group(table, 1, mask);
             }
             // The last one, so that masks stay where they are.
