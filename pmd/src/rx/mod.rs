@@ -406,15 +406,6 @@ fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError
     Ok(())
 }
 
-/// Makes the ring that the buffers of this module are posted to.
-#[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
-fn create(device: &Device, attr: &RqAttr) -> Result<(RecvRing, Handle), DeviceError> {
-    // SAFETY: entries name the room of buffers of a registered pool that the queue owns from before
-    // the device is told of the entry until its completion was read; at the queue's end they stay
-    // its own until the device let go of them, or are leaked.
-    unsafe { RecvRing::create(device, attr) }
-}
-
 impl RxQueue {
     /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet; see
     /// [`Rss::new`](crate::Rss::new).
@@ -458,7 +449,7 @@ impl RxQueue {
             strides: strides.is_some().then_some(strides::SHAPE),
         };
         let (split, strides) = (split.transpose()?, strides.transpose()?);
-        let (ring, rq) = create(device, &attr)?;
+        let (ring, rq) = shape::create(device, &attr)?;
         let shapes = SegmentShape::both(pool, keys.lkey_be, split.as_deref());
         let log_minis = shape.log_cq + (Cqe64::SIZE_BYTES / MiniCqe::SIZE_BYTES).ilog2() as u8;
         let minis =

@@ -10,8 +10,8 @@
 //! | [striding](crate::Striding) | a link | a large buffer, written once by `strides` |
 //! | [split](crate::BufferSplit) | `header_bytes` of a buffer of the pool, behind its headroom | whole buffers of the payload pool |
 
-use ferrocx_core::wq::put_data;
-use ferrocx_core::{ConfigError, Device, DeviceError, RegionKeys};
+use ferrocx_core::wq::{RecvRing, RqAttr, put_data};
+use ferrocx_core::{ConfigError, Device, DeviceError, Handle, RegionKeys};
 use ferrocx_mempool::{Pool, PoolCache};
 use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::INVALID_LKEY;
@@ -195,4 +195,13 @@ impl RxRing {
             got: of_pool(self.elts.len()),
         }
     }
+}
+
+/// Makes the ring that the buffers of the queue are posted to.
+#[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
+pub(super) fn create(device: &Device, attr: &RqAttr) -> Result<(RecvRing, Handle), DeviceError> {
+    // SAFETY: entries name the room of buffers of a registered pool that the queue owns from before
+    // the device is told of the entry until its completion was read; at the queue's end they stay
+    // its own until the device let go of them, or are leaked.
+    unsafe { RecvRing::create(device, attr) }
 }
