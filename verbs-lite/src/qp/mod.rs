@@ -370,7 +370,7 @@ impl<B: Buffers> Qp<B> {
     /// What it holds. Nothing was posted then: [`Qp::post_send`] posts it, or says why not.
     #[inline(always)]
     pub fn post_simple(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Option<B>> {
-        self.sq.push_straight(wr, buffers)
+        self.sq.push_simple(wr, buffers)
     }
 
     /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be

@@ -284,6 +284,20 @@ impl<B: Buffers> Sq<B> {
         wr: &SendWr<'_>,
         held: Option<B>,
     ) -> Result<(), Option<B>> {
+        if !self.is_plain(wr) || !self.is_clear() {
+            return Err(held);
+        }
+        self.push_fitting(wr, held)
+    }
+
+    /// Does what [`Sq::push_straight`] does, and posts in a small queue, too, where no request is
+    /// clear.
+    #[inline(always)]
+    pub(super) fn push_simple(
+        &mut self,
+        wr: &SendWr<'_>,
+        held: Option<B>,
+    ) -> Result<(), Option<B>> {
         if !self.is_plain(wr) || !self.is_open(wr.flags) {
             return Err(held);
         }
@@ -314,7 +328,7 @@ impl<B: Buffers> Sq<B> {
     /// [`Sq::push_any`] posts any request. Whether it was posted.
     #[inline(always)]
     pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        self.is_plain(wr) && self.is_open(wr.flags) && self.push_inline_fitting(wr, data)
+        self.is_plain(wr) && self.is_clear() && self.push_inline_fitting(wr, data)
     }
 
     /// Does what [`Sq::push_inline_straight`] does with a request that is plain and fits.
@@ -465,14 +479,13 @@ impl<B: Buffers> Sq<B> {
     /// The caller made sure that it fits.
     #[inline(always)]
     pub(super) fn mark(&mut self, flags: SendFlags, blocks: u32) -> u32 {
-        let is_signaled = flags.contains(SendFlags::SIGNALED);
-        let is_silent = !is_signaled && (self.is_clear() || self.look_ahead() && self.is_clear());
+        let is_clear = self.is_clear() || self.look_ahead() && self.is_clear();
         if blocks > 1 {
             self.extra_blocks += blocks - 1;
             self.clear_until += u64::from(blocks - 1);
         }
         let solicited = u32::from(flags.bits() & SE);
-        if is_silent {
+        if !flags.contains(SendFlags::SIGNALED) && is_clear {
             return solicited;
         }
         self.signaled = self.ring.pi + u64::from(blocks);
@@ -497,7 +510,9 @@ impl<B: Buffers> Sq<B> {
         let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
-        if !Self::DROPS_LISTS && (blocks > 1 || entry.flags.contains(SendFlags::SIGNALED)) {
+        if !Self::DROPS_LISTS && blocks > 1 {
+            self.silent_from = self.ring.pi;
+        } else if !Self::DROPS_LISTS && entry.flags.contains(SendFlags::SIGNALED) {
             slot.silent = (at - self.silent_from) as u32;
             self.silent_from = self.ring.pi;
         }
