@@ -6,7 +6,8 @@
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
 //! - [`option`] says what is wrong with a command line; [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
-//!   locked memory, IOMMU; [`cores`] reads what costs a core that polls time.
+//!   locked memory, IOMMU; [`cores`] reads what costs a core that polls time; [`memory`] has
+//!   pages found before they are touched.
 //! - [`privileges`] gives up the rights of the process once its devices are open.
 //! - [`signal`] turns Ctrl-C into a flag; [`exit`] turns a result into one sentence and a code.
 //! - [`report`] formats rates and tables for people and writes JSON for programs.
@@ -39,6 +40,7 @@ pub mod exit;
 pub mod host;
 pub mod list;
 pub mod log;
+pub mod memory;
 pub mod option;
 pub mod peer;
 pub mod privileges;

@@ -41,6 +41,7 @@ use crate::feed::ArbiterConfig;
 use crate::gateway::GatewayState;
 use crate::kernel::{KernelTrader, Waiting};
 use crate::latency::{Row, histogram, now_ns};
+use crate::operate::lock_memory;
 use crate::orders::OrdersConfig;
 use crate::proto::Side;
 use crate::risk::Limits;
@@ -306,6 +307,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             take_core(plan, 0)?;
             // Nobody else steps the model from here on, and so nobody takes a core to do it.
             let _taken_over = helper.take_over();
+            lock_memory();
             let mut watch = Watch::start(now_ns());
             let mut seen = 0;
             let until = now_ns() + PATIENCE_NS;
@@ -371,6 +373,7 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
         let run = (|| -> Result<_> {
             let mut trader = KernelTrader::new(&trader_config(&config), taker(), waiting)?;
             take_core(plan, 0)?;
+            lock_memory();
             let mut watch = Watch::start(now_ns());
             let mut seen = 0;
             while phase.get() != Phase::OVER {

@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use core_affinity::CoreId;
 use ferrocx::Port;
 use ferrocx_app_common::cores::{self, Costs, Setting};
+use ferrocx_app_common::memory;
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::signal::Stop;
 
@@ -95,6 +96,13 @@ pub(crate) fn warn_of(core: usize) {
         if let Some(Costs { why, mend }) = costs {
             eprintln!("core {core}: {check} is {is}: {why}; mend: {mend}");
         }
+    }
+}
+
+/// Has all memory found now, or says what it costs that it is not.
+pub(crate) fn lock_memory() {
+    if let Err(why) = memory::lock() {
+        eprintln!("{why}");
     }
 }
 
@@ -273,6 +281,7 @@ fn run<S: Strategy>(
     if args.enable {
         trader.enable();
     }
+    lock_memory();
     let mut run = Run { config, json: args.json.as_ref(), port, trader };
     let is_over = run.trade(stop, asked)?;
     run.end(is_over)
