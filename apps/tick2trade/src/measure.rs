@@ -481,12 +481,15 @@ fn exchange(
         }
         let at = start + tick * plan.interval_ns;
         for (due, is_offer) in [(at, true), (at + plan.interval_ns / 2, false)] {
+            let mut is_late = true;
             loop {
                 let now = now_ns();
                 watch.round(now);
                 if now >= due {
+                    watch.due(is_late, now);
                     break;
                 }
+                is_late = false;
                 venue.poll(now);
             }
             if is_offer {

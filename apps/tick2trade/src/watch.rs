@@ -38,6 +38,8 @@ pub struct Watch {
     count: Option<File>,
     waited_ns: u64,
     round_ns: u64,
+    /// What was due in the last absence is not made up for yet.
+    is_behind: bool,
     absences: Vec<Absence>,
 }
 
@@ -46,7 +48,7 @@ impl Watch {
     pub fn start(now_ns: u64) -> Self {
         let count = File::open("/proc/thread-self/schedstat").ok();
         let absences = Vec::with_capacity(KEPT);
-        let mut watch = Self { count, waited_ns: 0, round_ns: now_ns, absences };
+        let mut watch = Self { count, waited_ns: 0, round_ns: now_ns, is_behind: false, absences };
         watch.waited_ns = watch.waited();
         watch
     }
@@ -68,6 +70,7 @@ impl Watch {
         if since_ns < ABSENCE_NS {
             return;
         }
+        self.is_behind = true;
         let is_full = self.absences.len() == KEPT;
         match self.absences.last_mut() {
             // What lies between those that are too many is as good as disturbed.
@@ -79,6 +82,17 @@ impl Watch {
                 let (from_ns, until_ns) = (self.round_ns, now_ns);
                 self.absences.push(Absence { from_ns, until_ns, waited_ns: since_ns });
             }
+        }
+    }
+
+    /// A thread that does something at times that were set says at each whether it came late for
+    /// it: what is made up for in a row behind an absence belongs to that absence.
+    pub fn due(&mut self, is_late: bool, now_ns: u64) {
+        self.is_behind &= is_late;
+        if self.is_behind
+            && let Some(last) = self.absences.last_mut()
+        {
+            last.until_ns = now_ns;
         }
     }
 
@@ -94,6 +108,7 @@ impl Watch {
     /// Forgets what was so far.
     pub fn forget(&mut self) {
         self.absences.clear();
+        self.is_behind = false;
     }
 
     /// What was noted, in the order of time.
@@ -143,6 +158,21 @@ mod tests {
         }
         assert!(is_disturbed(&absences, 21, 19) && !is_disturbed(&absences, 51, 1_000));
         assert!(!is_disturbed(&[], 0, u64::MAX));
+    }
+
+    #[test]
+    fn what_is_made_up_for_belongs_to_the_absence_and_what_comes_later_does_not() {
+        let mut watch = Watch::start(0);
+        watch.due(true, 5);
+        assert_eq!(watch.absences, [], "late, but not for an absence");
+        watch.absences.push(Absence { from_ns: 10, until_ns: 20, waited_ns: 10 });
+        watch.is_behind = true;
+        for (is_late, now_ns, until_ns) in
+            [(true, 21, 21), (true, 30, 30), (false, 40, 30), (true, 50, 30)]
+        {
+            watch.due(is_late, now_ns);
+            assert_eq!(watch.absences[0].until_ns, until_ns, "at {now_ns}");
+        }
     }
 
     /// Two threads that spin on one core take turns: each hears of the other's.
