@@ -94,10 +94,39 @@ fn full_ring_drops_on_the_device_and_recovers() {
         received += queue.rx_burst(&mut out);
     }
     assert_eq!(received, 64, "the ring holds 64");
+    assert_eq!(queue.missed().unwrap(), Some(36));
     bench.inject(&frame(MAC, 64, 1));
     bench.settle();
     let mut out = Burst::new();
     assert_eq!(queue.rx_burst(&mut out), 1);
+    assert_eq!(queue.missed().unwrap(), Some(36), "counted once");
+}
+
+#[test]
+fn queues_count_what_they_missed_apart_and_more_of_them_than_counters_work() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(2048);
+    device.register_pool(&pool).unwrap();
+    let idle = RxQueue::new(&device, &pool, &small()).unwrap();
+    let (queue, rss) = receiver(&device, &pool, &small());
+    for step in 0..70 {
+        bench.inject(&frame(MAC, 64, step));
+    }
+    bench.settle();
+    assert_eq!((queue.missed().unwrap(), idle.missed().unwrap()), (Some(6), Some(0)));
+    drop((rss, queue));
+    // Sets are given back with their queues, and a queue that gets none does without.
+    let sets = device.limits().drop_counters as usize;
+    let many: Vec<_> =
+        (0..sets).map(|_| ferrocx_core::DropCounter::new(&device).unwrap()).collect();
+    assert_eq!(many.iter().filter(|set| set.is_none()).count(), 1, "one is the idle queue's");
+    let (mut last, _rss) = receiver(&device, &pool, &small());
+    assert_eq!(last.missed().unwrap(), None);
+    bench.inject(&frame(MAC, 64, 1));
+    bench.settle();
+    assert_eq!(last.rx_burst(&mut Burst::new()), 1);
+    assert_eq!(bench.refusals().len(), 2, "{:?}", bench.refusals());
 }
 
 #[test]

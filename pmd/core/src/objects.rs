@@ -9,6 +9,7 @@ use ferrocx_prm::cmd::flow::{DeallocFlowCounter, DeleteFte, DestroyFlowGroup, De
 use ferrocx_prm::cmd::objects::{
     AllocUar, CreateMkey, DeallocPd, DeallocTransportDomain, DeallocUar, DeallocXrcd, DestroyMkey,
 };
+use ferrocx_prm::cmd::port::DeallocQCounter;
 use ferrocx_prm::cmd::qp::DestroyQp;
 use ferrocx_prm::cmd::queues::{
     CreateCq, CreateEq, DestroyCq, DestroyEq, ModifyCq, modify_cq, resize_cq,
@@ -266,6 +267,7 @@ kinds! {
     FlowGroup { table } "Flow group." DestroyFlowGroup with_group_id;
     FlowEntry { table } "Flow table entry." DeleteFte with_flow_index;
     FlowCounter "Flow counter." DeallocFlowCounter with_flow_counter_id;
+    QueueCounters "Set of queue counters." DeallocQCounter with_counter_set_id;
 }
 
 #[cfg(test)]

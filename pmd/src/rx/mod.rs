@@ -19,6 +19,7 @@
 
 mod compressed;
 mod meta;
+mod missed;
 mod shape;
 mod slow;
 mod strides;
@@ -35,8 +36,8 @@ use arrayvec::ArrayVec;
 use ferrocx_bus::{Ring, RingView, Slot};
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, Handle, INVALID_OPCODE, QueueFault,
-    QueueState, RegionKeys, RxQueueRef,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, DropCounter, Handle, INVALID_OPCODE,
+    QueueFault, QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Arrivals, Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::Layout;
@@ -68,6 +69,7 @@ pub struct RxQueue {
     /// The device's side, which is held by what steers to it too.
     rq: Arc<Handle>,
     wake: Option<Wake>,
+    drops: Option<DropCounter>,
 }
 
 /// What a burst works on.
@@ -438,6 +440,7 @@ impl RxQueue {
         let strides = strides.map(|of| {
             strides::Strides::new(device, of, shape.log_size, headroom, config.cache_size)
         });
+        let drops = DropCounter::new(device)?;
         let attr = RqAttr {
             pd: device.pdn(),
             rlky: device.uses_reserved_lkey(),
@@ -447,6 +450,7 @@ impl RxQueue {
             log_entries: shape.log_size,
             log_segments: shape.log_segs,
             strides: strides.is_some().then_some(strides::SHAPE),
+            drops: drops.as_ref(),
         };
         let (split, strides) = (split.transpose()?, strides.transpose()?);
         let (ring, rq) = shape::create(device, &attr)?;
@@ -479,7 +483,7 @@ impl RxQueue {
             return Err(hot.too_small());
         }
         let rq = Arc::new(rq.needing(&Arc::new(cq_handle)));
-        let queue = Self { hot, rq, wake };
+        let queue = Self { hot, rq, wake, drops };
         queue.make_ready()?;
         Ok(queue)
     }

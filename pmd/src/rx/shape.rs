@@ -199,7 +199,10 @@ impl RxRing {
 
 /// Makes the ring that the buffers of the queue are posted to.
 #[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
-pub(super) fn create(device: &Device, attr: &RqAttr) -> Result<(RecvRing, Handle), DeviceError> {
+pub(super) fn create(
+    device: &Device,
+    attr: &RqAttr<'_>,
+) -> Result<(RecvRing, Handle), DeviceError> {
     // SAFETY: entries name the room of buffers of a registered pool that the queue owns from before
     // the device is told of the entry until its completion was read; at the queue's end they stay
     // its own until the device let go of them, or are leaked.

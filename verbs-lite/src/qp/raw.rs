@@ -134,7 +134,11 @@ type Made<Ring> = Result<(Ring, Handle), DeviceError>;
 
 /// Makes the two rings of a raw packet queue pair.
 #[expect(unsafe_code, reason = "a ring is a promise about what stands in it")]
-fn create(device: &Device, send: &SqAttr<'_>, recv: &RqAttr) -> (Made<SendRing>, Made<RecvRing>) {
+fn create(
+    device: &Device,
+    send: &SqAttr<'_>,
+    recv: &RqAttr<'_>,
+) -> (Made<SendRing>, Made<RecvRing>) {
     // SAFETY: what is posted names buffers by their keys, as on any queue pair: the slots of the
     // queue pair hold them until the request has completed or the device let go of the queue.
     unsafe { (SendRing::create(device, send), RecvRing::create(device, recv)) }
@@ -152,9 +156,18 @@ impl Plan<'_> {
             SqAttr { uar, blueflame: false, pd, rlky, cqn: send_cqn, user_index, log_blocks };
         let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
         let (cqn, keeps_vlan) = (recv_cqn, true);
-        let strides = None;
-        let recv =
-            RqAttr { pd, rlky, keeps_vlan, cqn, user_index, log_entries, log_segments, strides };
+        let (strides, drops) = (None, None);
+        let recv = RqAttr {
+            pd,
+            rlky,
+            keeps_vlan,
+            cqn,
+            user_index,
+            log_entries,
+            log_segments,
+            strides,
+            drops,
+        };
         let (send, recv) = create(device, &send, &recv);
         let ((send, sq), (recv, rq)) = (send?, recv?);
         let raw = RawObjects { flows: Vec::new(), rq: Arc::new(rq), sq, next_flow: 0 };

@@ -84,6 +84,9 @@ pub struct Limits {
     pub striding: bool,
     /// Whether flow rules can count.
     pub flow_counters: bool,
+    /// Sets of queue counters, of all users of the function together: what tells a queue's
+    /// [`DropCounter`](crate::DropCounter) from another's.
+    pub drop_counters: u32,
     /// Bytes of each packet that the device wants inline in the work request.
     pub min_inline_bytes: u16,
 }
@@ -540,6 +543,7 @@ fn limits(caps: &Caps, port: &Port) -> Limits {
         multi_packet: eth.enhanced_multi_pkt_send_wqe() && port.min_inline_bytes(eth) == 0,
         striding: hca.striding_rq(),
         flow_counters: caps.nic_receive.flow_counter(),
+        drop_counters: hca.max_qp_cnt(),
         min_inline_bytes: port.min_inline_bytes(eth),
     }
 }

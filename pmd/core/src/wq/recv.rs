@@ -10,13 +10,14 @@ use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
 
 use super::Wqe;
 use crate::device::Device;
+use crate::drops::DropCounter;
 use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::objects::{Kind, page_list};
 
 /// How an Ethernet receive queue is made.
 #[derive(Debug, Clone, Copy)]
-pub struct RqAttr {
+pub struct RqAttr<'a> {
     /// Its protection domain.
     pub pd: u32,
     /// Its entries may use the reserved L_Key.
@@ -33,6 +34,8 @@ pub struct RqAttr {
     pub log_segments: u8,
     /// Of a striding queue, whose entries are buffers for many packets each: what they look like.
     pub strides: Option<Strides>,
+    /// What counts the packets that find no entry.
+    pub drops: Option<&'a DropCounter>,
 }
 
 /// Entries of a striding receive queue: a packet takes whole strides, one behind the other.
@@ -88,12 +91,15 @@ impl RecvRing {
     /// ```compile_fail,E0133
     /// # use ferrocx_core::{Device, DeviceError, Handle};
     /// # use ferrocx_core::wq::{RecvRing, RqAttr};
-    /// fn safe(device: &Device, attr: &RqAttr) -> Result<(RecvRing, Handle), DeviceError> {
+    /// fn safe(device: &Device, attr: &RqAttr<'_>) -> Result<(RecvRing, Handle), DeviceError> {
     ///     RecvRing::create(device, attr)
     /// }
     /// ```
     #[expect(unsafe_code, reason = "entries tell the device where to write")]
-    pub unsafe fn create(device: &Device, attr: &RqAttr) -> Result<(Self, Handle), DeviceError> {
+    pub unsafe fn create(
+        device: &Device,
+        attr: &RqAttr<'_>,
+    ) -> Result<(Self, Handle), DeviceError> {
         let RqAttr { log_entries, log_segments, .. } = *attr;
         let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_segments), 4096)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
@@ -115,11 +121,14 @@ impl RecvRing {
             .with_flush_in_error_en(true)
             .with_user_index(attr.user_index)
             .with_cqn(attr.cqn)
+            // Without one: set 0, which counts for whoever took it, as for every driver.
+            .with_counter_set_id(attr.drops.map_or(0, |drops| drops.set().number()))
             .with_wq(wq);
         let input = CreateRq::input().with_ctx(rqc);
         let rqn = device.execute::<CreateRq>(&input, &page_list(&buf), &mut [])?.rqn();
         let ring = Self::over(&buf, (log_entries, log_segments), &record)?;
-        Ok((ring, Handle::new(device, Kind::Rq, rqn, vec![buf, record])))
+        let handle = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
+        Ok((ring, attr.drops.iter().fold(handle, |queue, drops| queue.needing(drops.set()))))
     }
 
     /// Entries of the ring.

@@ -1,0 +1,68 @@
+//! [`DropCounter`]: packets that came and found no buffer.
+
+use std::sync::{Arc, Mutex};
+
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::port::{AllocQCounter, QueryQCounter};
+use ferrocx_prm::syndrome::CommandStatus;
+
+use crate::cmd::CommandError;
+use crate::device::{Device, lock};
+use crate::handle::Handle;
+use crate::objects::Kind;
+
+/// What the device drops for want of a buffer: a set of queue counters that receive queues name in
+/// their [`RqAttr`](crate::wq::RqAttr). Source: QUERY_Q_COUNTER, reference 4.8.
+#[derive(Debug)]
+pub struct DropCounter {
+    set: Arc<Handle>,
+    /// What was read last, and all that it had counted by then.
+    seen: Mutex<(u32, u64)>,
+}
+
+impl DropCounter {
+    /// Takes a set of the device's; `None` if it has no more. There are
+    /// [`Limits::drop_counters`](crate::Limits::drop_counters) for all users of the function.
+    ///
+    /// # Errors
+    /// What the device refused, other than that.
+    pub fn new(device: &Device) -> Result<Option<Self>, CommandError> {
+        if device.limits().drop_counters == 0 {
+            return Ok(None);
+        }
+        let output = match device.inner().control().call(&AllocQCounter::input()) {
+            Ok(output) => output,
+            Err(error) => {
+                return match error.status() {
+                    Some(CommandStatus::EXCEED_LIM | CommandStatus::NO_RESOURCES) => Ok(None),
+                    _ => Err(error),
+                };
+            }
+        };
+        let number = output.counter_set_id();
+        let set = Handle::new(device, Kind::QueueCounters, number, Vec::new());
+        Ok(Some(Self { set: Arc::new(set), seen: Mutex::new((0, 0)) }))
+    }
+
+    /// The set, for the context of a queue.
+    pub(crate) fn set(&self) -> &Arc<Handle> {
+        &self.set
+    }
+
+    /// Packets that found no buffer posted since the counter was made. One command.
+    ///
+    /// The device counts 32 bits: of more than 2^32 packets between two readings, 2^32 are not
+    /// seen.
+    ///
+    /// # Errors
+    /// What the device refused, or that it is gone.
+    #[doc(alias = "rx_out_of_buffer")]
+    pub fn read(&self) -> Result<u64, CommandError> {
+        let input = QueryQCounter::input().with_counter_set_id(self.set.number());
+        let mut seen = lock(&self.seen);
+        let now = self.set.device().inner().control().call(&input)?.out_of_buffer();
+        let all = seen.1 + u64::from(now.wrapping_sub(seen.0));
+        *seen = (now, all);
+        Ok(all)
+    }
+}
