@@ -60,6 +60,8 @@ pub struct PortReport {
     pub errors: Errors,
     /// Times that a burst found the send ring full, over all queues.
     pub tx_full: u64,
+    /// Packets that found no buffer in the receive ring, by the device's count.
+    pub rx_missed: u64,
     /// Doorbells rung by its send queues.
     pub doorbells: u64,
     /// Frames that the device counted, received.
@@ -219,6 +221,10 @@ impl PortReport {
         if !wrong.is_empty() {
             let list: Vec<_> = wrong.iter().map(|(name, n)| format!("{name} {n}")).collect();
             let _ = writeln!(text, "port {at}: errors: {}", list.join(", "));
+        }
+        if self.rx_missed > 0 {
+            let missed = self.rx_missed;
+            let _ = writeln!(text, "port {at}: {missed} packets found no buffer in a receive ring");
         }
         if self.buffers_missing > 0 {
             let _ = writeln!(text, "port {at}: {} buffers did not come back", self.buffers_missing);

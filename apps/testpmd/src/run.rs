@@ -381,6 +381,7 @@ fn finish(
     let mut counts = vec![Counts::default(); ports.len()];
     let mut errors = vec![Errors::new(); ports.len()];
     let mut rings = vec![(0, 0); ports.len()];
+    let mut missed = vec![0; ports.len()];
     let count = ports.len();
     for port in &mut ports {
         port.stop()?;
@@ -389,6 +390,7 @@ fn finish(
         counts[port].merge(&stream);
         profile.merge(&share);
         report::add_rx(&mut errors[port], &rx.stats());
+        missed[port] += rx.missed()?.unwrap_or(0);
         // Forwarding modes send through the neighbour.
         let sender = peer(config.mode, port, count);
         let stats = tx.stats();
@@ -399,8 +401,8 @@ fn finish(
         rx.destroy().map_err(|refused| refused.cause).context("receive queue, teardown")?;
     }
     let mut reports = Vec::new();
-    for (((port, counts), mut errors), (tx_full, doorbells)) in
-        ports.into_iter().zip(counts).zip(errors).zip(rings)
+    for ((((port, counts), mut errors), (tx_full, doorbells)), rx_missed) in
+        ports.into_iter().zip(counts).zip(errors).zip(rings).zip(missed)
     {
         let vport = port.device.vport_counters()?;
         report::add_vport(&mut errors, &vport);
@@ -417,6 +419,7 @@ fn finish(
             counts,
             errors,
             tx_full,
+            rx_missed,
             doorbells,
             vport_received: vport.rx_packets(),
             vport_sent: vport.tx_packets(),

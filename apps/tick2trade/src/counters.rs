@@ -68,10 +68,11 @@ impl Counters {
         self.parts.push((part.into(), counts));
     }
 
-    /// What the driver counted of a receive queue. Frames that found no buffer in the ring are the
-    /// device's to count, and not among them.
+    /// What driver and device counted of a receive queue: `missed` are frames that found no buffer
+    /// in the ring, which is left out if the device does not count them for this queue.
     pub(crate) fn add_rx(&mut self, part: &str, rx: &RxQueue) {
         let stats = rx.stats();
+        let missed = rx.missed().ok().flatten().map(|missed| ("missed", missed));
         self.add(
             part,
             [
@@ -80,7 +81,9 @@ impl Counters {
                 ("errors", stats.errors),
                 ("no_mbuf", stats.no_mbuf),
                 ("resets", stats.resets),
-            ],
+            ]
+            .into_iter()
+            .chain(missed),
         );
     }
 
