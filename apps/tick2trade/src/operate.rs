@@ -260,6 +260,10 @@ fn run<S: Strategy>(
     asked: &Asked,
 ) -> Result<()> {
     config.core.map_or(Ok(()), check_core)?;
+    let is_thrown = config.kill_file.as_deref().is_some_and(Path::exists);
+    if let Some(file) = config.kill_file.as_ref().filter(|_| !is_thrown) {
+        asked.watch(file.clone())?;
+    }
     let port = Port::open(&config.device).with_context(|| config.device.clone())?;
     let mut trader = Trader::new(&port, &config.trader, strategy)?;
     // Not before: threads that are made inherit the core.
@@ -274,7 +278,7 @@ fn run<S: Strategy>(
         }
         None => eprintln!("no core is given: the system moves this thread about, and others in"),
     }
-    if let Some(file) = config.kill_file.as_deref().filter(|file| file.exists()) {
+    if let Some(file) = config.kill_file.as_deref().filter(|_| is_thrown) {
         trader.kill();
         eprintln!("the kill switch is thrown: {} is there", file.display());
     }

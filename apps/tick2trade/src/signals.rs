@@ -1,11 +1,17 @@
-//! What an operator asks of a program that runs: SIGUSR1 for the kill switch, SIGUSR2 for a report.
+//! What an operator asks of a program that runs: SIGUSR1 or a file for the kill switch, SIGUSR2 for
+//! a report.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
+
+/// How often a file is looked for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Requests that came and were not taken yet. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -15,6 +21,8 @@ pub struct Asked(Arc<Flags>);
 struct Flags {
     kill: AtomicBool,
     report: AtomicBool,
+    /// The kill switch was asked for at some time.
+    is_thrown: AtomicBool,
 }
 
 impl Asked {
@@ -42,9 +50,32 @@ impl Asked {
         Ok(asked)
     }
 
+    /// Requests the kill switch when `file` appears, within a tenth of a second, unless it was
+    /// requested before: who throws it makes the file.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn watch(&self, file: PathBuf) -> Result<()> {
+        let flags = self.clone();
+        let wait = move || {
+            while !flags.0.is_thrown.load(Ordering::Acquire) {
+                if file.exists() && !flags.0.is_thrown.load(Ordering::Acquire) {
+                    flags.raise(Signal::SIGUSR1);
+                }
+                thread::sleep(LOOK);
+            }
+        };
+        let name = thread::Builder::new().name("kill-file".into());
+        name.spawn(wait).context("no thread for the kill file")?;
+        Ok(())
+    }
+
     fn raise(&self, signal: Signal) {
         let flag = match signal {
-            Signal::SIGUSR1 => &self.0.kill,
+            Signal::SIGUSR1 => {
+                self.0.is_thrown.store(true, Ordering::Release);
+                &self.0.kill
+            }
             _ => &self.0.report,
         };
         flag.store(true, Ordering::Release);
@@ -81,5 +112,32 @@ mod tests {
         assert!(!other.takes_report() && other.takes_kill() && !asked.takes_kill());
         asked.raise(Signal::SIGUSR2);
         assert!(!other.takes_kill() && other.takes_report() && !asked.takes_report());
+    }
+
+    #[test]
+    fn a_file_that_appears_is_a_request_and_one_that_follows_a_request_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let takes = |asked: &Asked| {
+            let until = std::time::Instant::now() + 20 * LOOK;
+            while std::time::Instant::now() < until {
+                if asked.takes_kill() {
+                    return true;
+                }
+                thread::sleep(LOOK / 10);
+            }
+            false
+        };
+        let (asked, file) = (Asked::default(), dir.path().join("kill"));
+        asked.watch(file.clone()).unwrap();
+        thread::sleep(2 * LOOK);
+        assert!(!asked.takes_kill(), "nobody made it yet");
+        std::fs::write(&file, "").unwrap();
+        assert!(takes(&asked) && !takes(&asked), "once");
+        let (asked, file) = (Asked::default(), dir.path().join("other"));
+        asked.watch(file.clone()).unwrap();
+        asked.raise(Signal::SIGUSR1);
+        assert!(asked.takes_kill());
+        std::fs::write(&file, "").unwrap();
+        assert!(!takes(&asked));
     }
 }
