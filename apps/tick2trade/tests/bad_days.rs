@@ -4,228 +4,30 @@
 //! Trader, device and exchange take turns in one thread: whatever the machine does beside, each
 //! test waits for a state, and counts.
 
-use std::mem::take;
-use std::sync::{Arc, Mutex, PoisonError};
+mod day;
 
-use ferrocx::bus::local::{LocalConfig, pair};
-use ferrocx::model::wire::{Fcs, Received, Wire, link};
-use ferrocx::model::{Nic, NicConfig};
-use ferrocx::{Port, PortConfig};
+use day::{Day, lock};
 use ferrocx_net::ether::{Mac, group_mac};
-use ferrocx_net::packet::{Headers, Packet, Transport};
+use ferrocx_net::packet::{Headers, Transport};
 use ferrocx_tick2trade::book::{Health, Level};
 use ferrocx_tick2trade::engine::{Engine, EngineConfig};
-use ferrocx_tick2trade::exchange::{Venue, VenueConfig};
+use ferrocx_tick2trade::exchange::VenueConfig;
 use ferrocx_tick2trade::gateway::{GatewayState, GatewayStats};
 use ferrocx_tick2trade::latency::now_ns;
-use ferrocx_tick2trade::measure::trader_config;
 use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::proto::soup::{Ended, Reject};
 use ferrocx_tick2trade::proto::{Side, Text, mold};
 use ferrocx_tick2trade::strategy::{Outbox, Quoter};
-use ferrocx_tick2trade::tcp;
-use ferrocx_tick2trade::trader::{Dropped, Trader, TraderConfig};
-
-/// What happens to frames between exchange and device, beside what a cable does.
-#[derive(Debug, Default)]
-struct Meddler {
-    /// Frames of TCP do not pass.
-    cuts_tcp: bool,
-    /// Nothing of the device's passes.
-    is_deaf: bool,
-    /// Frames for the device.
-    more: Vec<Vec<u8>>,
-}
-
-/// The exchange's end of the cable.
-#[derive(Debug)]
-struct Meddled<W> {
-    wire: W,
-    meddler: Arc<Mutex<Meddler>>,
-    room: Vec<u8>,
-}
-
-fn lock<T>(shared: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn is_tcp(frame: &[u8]) -> bool {
-    Packet::parse(frame).is_ok_and(|packet| packet.tcp().is_some())
-}
-
-impl<W: Wire> Meddled<W> {
-    fn send(&mut self, frame: &[u8], now_ns: u64) {
-        let len = frame.len().max(60);
-        let room = self.wire.reserve(len).expect("the cable holds more than a test sends");
-        room[..frame.len()].copy_from_slice(frame);
-        room[frame.len()..len].fill(0);
-        self.wire.commit(now_ns, Fcs::Good);
-    }
-}
-
-impl<W: Wire> Wire for Meddled<W> {
-    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.room.resize(len, 0);
-        Some(&mut self.room)
-    }
-
-    fn commit(&mut self, now_ns: u64, _: Fcs) {
-        let frame = take(&mut self.room);
-        if !(lock(&self.meddler).cuts_tcp && is_tcp(&frame)) {
-            self.send(&frame, now_ns);
-        }
-        self.room = frame;
-    }
-
-    fn flush(&mut self, now_ns: u64) -> bool {
-        self.wire.flush(now_ns)
-    }
-
-    fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
-        let (more, is_deaf) = {
-            let mut meddler = lock(&self.meddler);
-            (take(&mut meddler.more), meddler.cuts_tcp || meddler.is_deaf)
-        };
-        for frame in more {
-            self.send(&frame, now_ns);
-        }
-        self.wire.flush(now_ns);
-        if is_deaf {
-            // Nothing else comes from a trader while its connection is cut.
-            while self.wire.receive(now_ns).is_some() {}
-        }
-        self.wire.receive(now_ns)
-    }
-}
-
-type Cable = Meddled<ferrocx::model::wire::Link>;
-
-/// The device, and the exchange at the other end of its cable.
-struct World {
-    nic: Nic,
-    venue: Venue<Cable>,
-}
-
-impl World {
-    fn step(&mut self) {
-        let now = now_ns();
-        self.nic.step(now);
-        self.venue.poll(now);
-    }
-}
-
-struct Day {
-    meddler: Arc<Mutex<Meddler>>,
-    trader: Trader<Quoter>,
-    config: TraderConfig,
-    port: Port,
-    /// The last to go: the device answers to the end of all others.
-    world: Arc<Mutex<World>>,
-}
+use ferrocx_tick2trade::trader::Dropped;
 
 impl Day {
-    /// A quoter of the first security, in which the crowd trades, and an exchange as it is told.
-    fn new(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
-        let mut config = trader_config(&venue);
-        config.engine.orders.symbols = vec![venue.symbols[0]];
-        config.measure = false;
-        change(&mut config);
-        let meddler = Arc::<Mutex<Meddler>>::default();
-        let (near, wire) = link(4 << 20);
-        let (local, side) = pair(LocalConfig::default()).unwrap();
-        let mut nic = Nic::new(side, NicConfig::default());
-        nic.datapath_mut().plug(near);
-        let wire = Meddled { wire, meddler: Arc::clone(&meddler), room: Vec::new() };
-        let venue = Venue::new(venue, wire, now_ns());
-        let world = Arc::new(Mutex::new(World { nic, venue }));
-        let steps = Arc::downgrade(&world);
-        local.set_idle_hook(Some(Arc::new(move || {
-            if let Some(world) = steps.upgrade() {
-                lock(&world).step();
-            }
-        })));
-        let port = PortConfig { housekeeping: None, ..PortConfig::default() };
-        let port = Port::from_transport(local, port).unwrap();
-        let trader = Trader::new(&port, &config, Quoter::new(0, 100, 300)).unwrap();
-        Self { meddler, trader, config, port, world }
-    }
-
-    /// A day whose order entry is open, with orders that stand.
-    fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
-        let mut day = Self::new(venue, change);
-        day.until("to open", |day| day.trader.gateway().state() == GatewayState::Open);
-        day.trade();
-        day
-    }
-
-    /// The trader is killed, and another knows nothing.
-    fn restart(self) -> Self {
-        let Self { meddler, trader, config, port, world } = self;
-        drop(trader);
-        let trader = Trader::new(&port, &config, Quoter::new(0, 100, 300)).unwrap();
-        Self { meddler, trader, config, port, world }
-    }
-
-    /// Things happen until orders stand.
-    fn trade(&mut self) {
-        for _ in 0..100 {
-            self.run(50);
-            if self.trader.engine().orders().count() > 0 {
-                return;
-            }
-        }
-        panic!("no order stands");
-    }
-
-    fn round(&mut self) {
-        lock(&self.world).step();
-        self.trader.poll();
-    }
-
-    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
-        let limit = now_ns() + 120_000_000_000;
-        while !done(self) {
-            self.round();
-            let state = self.trader.gateway().state();
-            let next = (self.trader.engine().arbiter().next(), self.trader.gateway().next_answer());
-            assert!(now_ns() < limit, "{what}: {state:?} {next:?} {:?}", self.stats());
-        }
-    }
-
-    fn venue<T>(&self, of: impl FnOnce(&mut Venue<Cable>) -> T) -> T {
-        of(&mut lock(&self.world).venue)
-    }
-
     fn stats(&mut self) -> GatewayStats {
         self.trader.gateway().stats()
     }
 
-    /// Whether the trader has heard all that the exchange said, and what it said itself arrived.
-    fn has_heard_all(&mut self) -> bool {
-        let line = self.trader.gateway().line();
-        if line.state() == tcp::State::Established && line.unacknowledged() != 0 {
-            return false;
-        }
-        let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
-        self.trader.engine().arbiter().next() == sent as u64 + 1
-            && self.trader.gateway().next_answer() == answers as u64 + 1
-    }
-
-    /// All is heard, and stays so for a while: nothing is on its way.
-    fn settle(&mut self) {
-        let mut quiet = 0;
-        self.until("to hear all", |day| {
-            quiet = if day.has_heard_all() { quiet + 1 } else { 0 };
-            quiet == 300
-        });
-    }
-
-    /// The crowd does so many things, and the trader what follows.
-    fn run(&mut self, steps: usize) {
-        for _ in 0..steps {
-            self.venue(|venue| venue.step(now_ns()));
-            self.round();
-        }
+    /// The crowd does so many things, the trader what follows, and all is heard.
+    fn pass(&mut self, steps: usize) {
+        self.run(steps);
         self.settle();
     }
 
@@ -283,10 +85,6 @@ impl Day {
             _ => false,
         };
         self.venue(|venue| venue.answers().iter().filter(is_one).count())
-    }
-
-    fn inject(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
-        lock(&self.meddler).more.extend(frames);
     }
 }
 
@@ -351,7 +149,7 @@ fn silence_in_the_middle_of_trading_is_noticed_and_what_was_lost_is_taken_off() 
 #[test]
 fn no_order_leaves_before_the_whole_day_was_heard_again() {
     let mut day = Day::trading(VenueConfig { answer_bytes: 7, ..VenueConfig::default() }, |_| ());
-    day.run(500);
+    day.pass(500);
     let (next_urn, answers) =
         (day.trader.engine().orders().next_urn(), day.venue(|venue| venue.answers().len()));
     let requests = day.venue(|venue| venue.stats().orders);
@@ -376,7 +174,7 @@ fn no_order_leaves_before_the_whole_day_was_heard_again() {
 #[test]
 fn a_server_that_answers_byte_by_byte_is_heard_in_full() {
     let mut day = Day::trading(VenueConfig { answer_bytes: 1, ..VenueConfig::default() }, |_| ());
-    day.run(300);
+    day.pass(300);
     day.check();
     let received = day.trader.gateway().line().stats().received;
     let bytes: usize = day.venue(|venue| venue.answers().iter().map(Vec::len).sum());
@@ -421,11 +219,11 @@ fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
         day.venue(|venue| venue.answers().iter().filter(is_one).count())
     };
     let before = accepted(&day);
-    day.run(300);
+    day.pass(300);
     day.venue(|venue| venue.reset_member(now_ns()));
     day.until("to hear of the reset", |day| day.stats().reset == 1);
     day.until("to open again", |day| day.trader.gateway().state() == GatewayState::Open);
-    day.run(300);
+    day.pass(300);
     day.check();
     assert_eq!((accepted(&day), day.trader.engine().orders().count()), (before, 0));
 }
@@ -536,6 +334,9 @@ fn a_feed_that_is_faster_than_we_are_is_caught_up_with() {
     }
     let lost = lock(&day.world).nic.state().port.counters.rx_out_of_buffer;
     assert!(lost > 0, "the rings held all of it");
+    let counters = day.trader.counters();
+    let missed = ["A", "B"].map(|line| counters.get(&format!("queue of line {line}"), "missed"));
+    assert_eq!(missed.map(Option::unwrap).iter().sum::<i64>(), lost as i64, "each has its own");
     day.trade();
     day.check();
     let stats = day.trader.engine().arbiter().stats();
@@ -608,7 +409,7 @@ fn one_datagram_of_another_day_or_of_a_wrong_number_ends_no_day() {
         let until = now_ns() + 30_000_000;
         day.until("to give up", |_| now_ns() > until);
         day.trade();
-        day.run(50);
+        day.pass(50);
         day.check();
     }
     let stats = day.trader.engine().arbiter().stats();

@@ -1,5 +1,6 @@
 //! A day on the model: exchange, device and trader take turns in one thread. Whatever the machine
 //! does beside, a test waits for a state, and counts.
+#![allow(dead_code, reason = "each test file uses its part")]
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,11 +8,13 @@ use ferrocx::bus::local::{LocalConfig, pair};
 use ferrocx::model::wire::{Fcs, Link, Received, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
+use ferrocx_net::packet::Packet;
 use ferrocx_tick2trade::exchange::{Venue, VenueConfig};
 use ferrocx_tick2trade::gateway::GatewayState;
 use ferrocx_tick2trade::latency::now_ns;
 use ferrocx_tick2trade::measure::trader_config;
 use ferrocx_tick2trade::strategy::Quoter;
+use ferrocx_tick2trade::tcp;
 use ferrocx_tick2trade::trader::{Trader, TraderConfig};
 
 /// What happens to frames between exchange and device.
@@ -19,6 +22,10 @@ use ferrocx_tick2trade::trader::{Trader, TraderConfig};
 pub(crate) struct Meddler {
     /// Nothing passes, either way.
     pub(crate) is_cut: bool,
+    /// Frames of TCP do not pass, and nothing of the device's.
+    pub(crate) cuts_tcp: bool,
+    /// Nothing of the device's passes.
+    pub(crate) is_deaf: bool,
     /// Frames for the device that nobody sent.
     pub(crate) more: Vec<Vec<u8>>,
 }
@@ -31,14 +38,20 @@ pub(crate) struct Meddled {
     room: Vec<u8>,
 }
 
+fn is_tcp(frame: &[u8]) -> bool {
+    Packet::parse(frame).is_ok_and(|packet| packet.tcp().is_some())
+}
+
 pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Meddled {
     fn send(&mut self, frame: &[u8], now_ns: u64) {
-        let room = self.wire.reserve(frame.len()).expect("the cable holds what a test sends");
-        room.copy_from_slice(frame);
+        let len = frame.len().max(60);
+        let room = self.wire.reserve(len).expect("the cable holds what a test sends");
+        room[..frame.len()].copy_from_slice(frame);
+        room[frame.len()..len].fill(0);
         self.wire.commit(now_ns, Fcs::Good);
     }
 }
@@ -51,7 +64,8 @@ impl Wire for Meddled {
 
     fn commit(&mut self, now_ns: u64, _: Fcs) {
         let frame = std::mem::take(&mut self.room);
-        if !lock(&self.meddler).is_cut {
+        let Meddler { is_cut, cuts_tcp, .. } = *lock(&self.meddler);
+        if !(is_cut || cuts_tcp && is_tcp(&frame)) {
             self.send(&frame, now_ns);
         }
         self.room = frame;
@@ -62,27 +76,28 @@ impl Wire for Meddled {
     }
 
     fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
-        let (is_cut, more) = {
+        let (more, is_deaf) = {
             let mut meddler = lock(&self.meddler);
-            (meddler.is_cut, std::mem::take(&mut meddler.more))
+            let is_deaf = meddler.is_cut || meddler.cuts_tcp || meddler.is_deaf;
+            (std::mem::take(&mut meddler.more), is_deaf)
         };
         for frame in more {
             self.send(&frame, now_ns);
         }
         self.wire.flush(now_ns);
-        while is_cut && self.wire.receive(now_ns).is_some() {}
+        while is_deaf && self.wire.receive(now_ns).is_some() {}
         self.wire.receive(now_ns)
     }
 }
 
 /// The device, and the exchange at the other end of its cable.
 pub(crate) struct World {
-    nic: Nic,
+    pub(crate) nic: Nic,
     pub(crate) venue: Venue<Meddled>,
 }
 
 impl World {
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let now = now_ns();
         self.nic.step(now);
         self.venue.poll(now);
@@ -92,10 +107,10 @@ impl World {
 pub(crate) struct Day {
     pub(crate) meddler: Arc<Mutex<Meddler>>,
     pub(crate) trader: Trader<Quoter>,
-    config: TraderConfig,
-    port: Port,
+    pub(crate) config: TraderConfig,
+    pub(crate) port: Port,
     /// The last to go: the device answers to the end of all others.
-    world: Arc<Mutex<World>>,
+    pub(crate) world: Arc<Mutex<World>>,
 }
 
 fn quoter() -> Quoter {
@@ -103,9 +118,8 @@ fn quoter() -> Quoter {
 }
 
 impl Day {
-    /// A quoter of the first security, in which the crowd trades, whose order entry is open, with
-    /// orders that stand.
-    pub(crate) fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
+    /// A quoter of the first security, in which the crowd trades, and an exchange as it is told.
+    pub(crate) fn new(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
         let mut config = trader_config(&venue);
         config.engine.orders.symbols = vec![venue.symbols[0]];
         config.measure = false;
@@ -127,7 +141,12 @@ impl Day {
         let port = PortConfig { housekeeping: None, ..PortConfig::default() };
         let port = Port::from_transport(local, port).unwrap();
         let trader = Trader::new(&port, &config, quoter()).unwrap();
-        let mut day = Self { meddler, trader, config, port, world };
+        Self { meddler, trader, config, port, world }
+    }
+
+    /// A day whose order entry is open, with orders that stand.
+    pub(crate) fn trading(venue: VenueConfig, change: impl FnOnce(&mut TraderConfig)) -> Self {
+        let mut day = Self::new(venue, change);
         day.until_open();
         day.trade();
         day
@@ -139,6 +158,11 @@ impl Day {
         drop(trader);
         let trader = Trader::new(&port, &config, quoter()).unwrap();
         Self { meddler, trader, config, port, world }
+    }
+
+    /// Frames for the device that nobody sent.
+    pub(crate) fn inject(&self, frames: impl IntoIterator<Item = Vec<u8>>) {
+        lock(&self.meddler).more.extend(frames);
     }
 
     pub(crate) fn cut(&self, is_cut: bool) {
@@ -183,14 +207,22 @@ impl Day {
         }
     }
 
-    /// All that the exchange says is heard, and nothing is on its way.
+    /// Whether the trader has heard all that the exchange said, and what it said itself arrived.
+    fn has_heard_all(&mut self) -> bool {
+        let line = self.trader.gateway().line();
+        if line.state() == tcp::State::Established && line.unacknowledged() != 0 {
+            return false;
+        }
+        let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
+        self.trader.engine().arbiter().next() == sent as u64 + 1
+            && self.trader.gateway().next_answer() == answers as u64 + 1
+    }
+
+    /// All is heard, and stays so for a while: nothing is on its way.
     pub(crate) fn settle(&mut self) {
         let mut quiet = 0;
         self.until("to hear all", |day| {
-            let (sent, answers) = day.venue(|venue| (venue.sent(), venue.answers().len()));
-            let is_heard = day.trader.engine().arbiter().next() == sent as u64 + 1
-                && day.trader.gateway().next_answer() == answers as u64 + 1;
-            quiet = if is_heard { quiet + 1 } else { 0 };
+            quiet = if day.has_heard_all() { quiet + 1 } else { 0 };
             quiet == 300
         });
     }
