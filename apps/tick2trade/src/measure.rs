@@ -371,7 +371,15 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
     thread::scope(|scope| {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase, false));
         let run = (|| -> Result<_> {
-            let mut trader = KernelTrader::new(&trader_config(&config), taker(), waiting)?;
+            let trader = trader_config(&config);
+            let address = trader.address;
+            let trader = KernelTrader::new(&trader, taker(), waiting);
+            let mut trader = trader.with_context(|| {
+                format!(
+                    "no trader on {tap}: the interface is made before, by ip tuntap add {tap} mode \
+                     tap, ip addr add {address}/24 dev {tap}, and ip link set {tap} up"
+                )
+            })?;
             take_core(plan, 0)?;
             lock_memory();
             let mut watch = Watch::start(now_ns());
