@@ -106,6 +106,7 @@ pub(crate) mod event {
     pub(crate) const QP_ACCESS_ERR: i32 = 3;
     pub(crate) const COMM_EST: i32 = 4;
     pub(crate) const SQ_DRAINED: i32 = 5;
+    pub(crate) const DEVICE_FATAL: i32 = 8;
     pub(crate) const PORT_ACTIVE: i32 = 9;
     pub(crate) const PORT_ERR: i32 = 10;
     pub(crate) const SRQ_ERR: i32 = 14;

@@ -95,6 +95,10 @@ impl Listener for Shared {
             self.queue(event_type, about);
         }
     }
+
+    fn device_failed(&self) {
+        self.queue(event::DEVICE_FATAL, None);
+    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_get_async_event(
@@ -135,7 +139,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
     let kind = match event.event_type {
         event::CQ_ERR => Kind::Cq,
         event::SRQ_ERR | event::SRQ_LIMIT_REACHED => Kind::Srq,
-        event::PORT_ACTIVE | event::PORT_ERR => return,
+        event::DEVICE_FATAL | event::PORT_ACTIVE | event::PORT_ERR => return,
         _ => Kind::Qp,
     };
     // The first member of each of these objects is its context.

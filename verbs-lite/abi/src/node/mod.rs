@@ -8,6 +8,7 @@
 //! connection manager's peers.
 
 mod adapter;
+mod events;
 mod hub;
 mod links;
 mod live;
@@ -17,6 +18,7 @@ mod thread;
 mod udp;
 mod wire;
 
+pub(crate) use events::Listener;
 pub(crate) use hub::{Hub, Mailbox};
 pub(crate) use links::Known;
 
@@ -33,7 +35,7 @@ use std::{env, io, process};
 use crate::face::life::Process;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
-use ferrocx_core::{Device, DeviceConfig, Event, MacAddr};
+use ferrocx_core::{Device, DeviceConfig, MacAddr};
 use ferrocx_mempool::PageSize;
 use ferrocx_model::wire::{Capture, CaptureFile, Impair, ImpairConfig, SplitMix64, Wire};
 use ferrocx_model::{Nic, NicConfig};
@@ -42,6 +44,7 @@ use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use events::Events;
 use live::Live;
 use ring::now_ns;
 use udp::mac_of;
@@ -132,8 +135,8 @@ pub(crate) struct Node {
     sleepers: AtomicUsize,
     /// Interrupt vectors that nobody has, and what those share who have none of their own.
     vectors: Mutex<Vectors>,
-    /// Where asynchronous events go.
-    listeners: Mutex<Vec<Weak<dyn Listener>>>,
+    /// Asynchronous events, and where they go.
+    events: Events,
     /// Who has work to do whenever the model has made steps.
     turns: Mutex<Option<Weak<dyn Turn>>>,
     /// The last to go: what it has of the machine is free again then.
@@ -160,12 +163,6 @@ impl Vectors {
 pub(crate) trait Turn: Send + Sync + std::fmt::Debug {
     /// Does what is due.
     fn turn(&self);
-}
-
-/// Somebody who wants asynchronous events.
-pub(crate) trait Listener: Send + Sync + std::fmt::Debug {
-    /// Takes an event, if it is about an object of this listener's.
-    fn hear(&self, event: &Event);
 }
 
 /// The node of this process, and the process: a child after a fork has none.
@@ -349,7 +346,7 @@ impl Node {
             empty_polls: AtomicU32::new(0),
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
-            listeners: Mutex::default(),
+            events: Events::default(),
             turns: Mutex::default(),
             _live: Live::new(),
         })
@@ -520,9 +517,7 @@ impl Node {
 
     /// Tells `listener` of asynchronous events as long as it lives.
     pub(crate) fn listen(&self, listener: Weak<dyn Listener>) {
-        let mut listeners = lock(&self.listeners);
-        listeners.retain(|listener| listener.strong_count() > 0);
-        listeners.push(listener);
+        self.events.listen(listener);
     }
 
     /// Gives `turn` work to do whenever the model has made steps, as long as it lives.
@@ -538,12 +533,7 @@ impl Node {
     }
 
     fn tell_events(&self) {
-        self.context.device().serve_events();
-        while let Some(event) = self.context.poll_async_event() {
-            let listeners: Vec<_> =
-                lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
-            listeners.iter().for_each(|listener| listener.hear(&event));
-        }
+        self.events.tell(&self.context);
     }
 }
 
