@@ -6,8 +6,9 @@
 Counted are instructions, by callgrind: they do not depend on the machine. Steps of the model, which
 these calls make where a card would work by itself, are left out. The program is perftest, requests
 of 8 bytes out of a buffer: it uses inline requests of known adapters only. Peers are libmlx5's, of
-rdma-core 56.1 for the same work, counted on another day. Polls are divided by the completions that
-they brought; those that found none are in the figure. Without valgrind or perftest it is skipped;
+rdma-core 56.1 for the same work, counted by scripts/peers.sh. Polls are divided by the completions
+that they brought; those that found none are in the figure, and libmlx5's is of as many calls, as if
+each had found something, which is the least. Without valgrind or perftest it is skipped;
 the exit status is 1 where we take more than libmlx5.
 """
 
@@ -21,14 +22,17 @@ import tempfile
 import time
 from pathlib import Path
 
+# libmlx5's poll: of a call, and of each completion that it brings. One by one it takes 189, and 32
+# of them 107.7 each; a call that finds nothing takes 93.
+POLL = (84, 105)
 # What to count, how perftest is told to do it, the function, what of it is the model's, requests
 # for each completion, and what libmlx5 takes.
 ROWS = [
     ("post a WRITE of one buffer", "ib_write_bw -t 32", "post_send", "step", 1, 357),
     ("the same, one at a time", "ib_write_lat", "post_send", "step", 1, 357),
     ("32 of them in a list, for each", "ib_write_bw -t 64 -l 32", "post_send", "step", 1, 190),
-    ("poll, 16 at once, for each completion", "ib_send_bw -t 32 -Q 1", "poll_cq", "turn", 1, 108),
-    ("the same, one completion for 32 sends", "ib_send_bw -t 64 -Q 32", "poll_cq", "turn", 32, 108),
+    ("poll, 16 at once, for each completion", "ib_send_bw -t 32 -Q 1", "poll_cq", "turn", 1, POLL),
+    ("the same, one completion for 32 sends", "ib_send_bw -t 64 -Q 32", "poll_cq", "turn", 32, POLL),
 ]
 PORT = 18515
 SERVER, CLIENT = "127.88.0.201", "127.88.0.202"
@@ -85,14 +89,14 @@ def costs(out):
 
 
 def of_call(cxctl, row, requests):
-    """Instructions of a row, for each element."""
-    _, program, function, models, each, _ = row
+    """Instructions of a row, for each element, and libmlx5's."""
+    _, program, function, models, each, peer = row
     if "_lat" in program:
         # Each waits for the peer.
         requests //= 10
     with tempfile.NamedTemporaryFile() as out:
         pair(cxctl, program, requests, out.name)
-        own, _, below = costs(out.name)
+        own, calls, below = costs(out.name)
     names = [name for name in own if re.search(rf"\bface::\w+::{function}$", name)]
     if len(names) != 1:
         sys.exit(f"{function} is not one function but {names}: is the library stripped?")
@@ -100,7 +104,10 @@ def of_call(cxctl, row, requests):
     theirs = sum(count for part, count in parts.items() if re.search(rf"::{models}$", part))
     if theirs == 0:
         sys.exit(f"{names[0]} never calls the model's {models}: what is left out is not known")
-    return (own[names[0]] + sum(parts.values()) - theirs) * each / requests
+    if peer is POLL:
+        per_call, per_completion = POLL
+        peer = per_call * calls[names[0]] * each / requests + per_completion
+    return (own[names[0]] + sum(parts.values()) - theirs) * each / requests, peer
 
 
 def main():
@@ -116,9 +123,9 @@ def main():
     print(f"{'instructions':<42} {'ours':>6} {'libmlx5':>8}")
     worse = 0
     for row in ROWS:
-        ours = of_call(args.cxctl, row, args.requests)
-        worse += ours > row[-1]
-        print(f"{row[0]:<42} {ours:>6.0f} {row[-1]:>8}", flush=True)
+        ours, peer = of_call(args.cxctl, row, args.requests)
+        worse += ours > peer
+        print(f"{row[0]:<42} {ours:>6.0f} {peer:>8.0f}", flush=True)
     sys.exit(worse > 0)
 
 
