@@ -20,9 +20,9 @@ pub struct RxQueueConfig {
     pub max_frame_bytes: Option<u32>,
     /// Take the VLAN tag out of the frame and put it into the metadata.
     pub vlan_strip: bool,
-    /// Let the device compress completions: less PCIe traffic at high packet rates, but without
-    /// VLAN, mark and checksum results for packets that were compressed, of a
-    /// [striding](Striding) queue without the RSS hash as well.
+    /// Let the device compress completions: less PCIe traffic at high packet rates. It compresses
+    /// those that have VLAN tag, mark and checksum results in common, and the packets have them; of
+    /// a [striding](Striding) queue such packets are without their RSS hash.
     pub cqe_compression: bool,
     /// Note when each packet came, in ticks of the device's counter:
     /// [`Mbuf::rx_timestamp`](ferrocx_mempool::Mbuf::rx_timestamp), which a

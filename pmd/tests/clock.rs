@@ -5,14 +5,16 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Bench, Burst, frame, pool};
+use ferrocx_core::Clock;
 use ferrocx_mempool::{OlFlags, PoolCache};
 use ferrocx_pmd::{PrebuiltFrame, Rss, RssConfig, RxQueue, RxQueueConfig, TxQueue, TxQueueConfig};
 
-/// How far an hour's conversions may be from the model's clock.
-const BOUND_NS: u64 = 100;
+/// How far an hour's conversions may be from the model's clock, once they have settled. The model's
+/// counter is read in no time; what a card's read takes comes on top.
+const BOUND_NS: u64 = 50;
 
 #[test]
-fn an_hour_of_packets_is_stamped_and_converted_within_100_ns() {
+fn an_hour_of_packets_is_stamped_and_converted_within_50_ns() {
     let bench = Bench::new();
     let device = bench.device();
     let pool = pool(256);
@@ -39,7 +41,7 @@ fn an_hour_of_packets_is_stamped_and_converted_within_100_ns() {
         })
         .unwrap();
     let mut last = 0;
-    for second in 1..=3600 {
+    for second in 1..=3600u64 {
         // A packet, received in a step at this time.
         let device_ns = {
             let mut bench = bench.lock().unwrap();
@@ -56,7 +58,10 @@ fn an_hour_of_packets_is_stamped_and_converted_within_100_ns() {
         assert_eq!(ticks, device_ns * 5 / 32);
         let converted = clock.time_base().to_ns(ticks);
         let error = converted.abs_diff(host_ns(device_ns));
-        assert!(converted > last && (error <= BOUND_NS || second < 5), "{error} ns at {second} s");
+        // The update of this second comes behind the packet.
+        let is_settled = second > Clock::SETTLING_UPDATES;
+        assert!(converted > last, "{converted} after {last}");
+        assert!(error <= BOUND_NS || !is_settled, "{error} ns at {second} s");
         last = converted;
         clock.update().unwrap();
     }
@@ -68,7 +73,7 @@ fn an_hour_of_packets_is_stamped_and_converted_within_100_ns() {
 }
 
 #[test]
-fn an_hour_of_sends_is_stamped_and_converted_within_100_ns() {
+fn an_hour_of_sends_is_stamped_and_converted_within_50_ns() {
     let bench = Bench::new();
     let device = bench.device();
     let pool = pool(256);
@@ -87,6 +92,7 @@ fn an_hour_of_sends_is_stamped_and_converted_within_100_ns() {
             host_ns(now_ns)
         })
         .unwrap();
+    let mut last = 0;
     for second in 1..=3600u64 {
         bench.lock().unwrap().pass(1_000_000_000);
         // One among others that do not ask, and a single frame.
@@ -115,8 +121,13 @@ fn an_hour_of_sends_is_stamped_and_converted_within_100_ns() {
             assert!(stamp.id == id && sent.contains(&stamp.ticks), "{stamp:?} {sent:?}");
             // 5 ticks in 32 ns of device time.
             let device_ns = stamp.ticks * 32 / 5;
-            let error = clock.time_base().to_ns(stamp.ticks).abs_diff(host_ns(device_ns));
-            assert!(error <= BOUND_NS || second < 5, "{error} ns at {second} s");
+            let converted = clock.time_base().to_ns(stamp.ticks);
+            // Two of a step may be of the same tick, and never of an earlier time.
+            assert!(converted >= last, "{converted} after {last}");
+            last = converted;
+            let error = converted.abs_diff(host_ns(device_ns));
+            let is_settled = second > Clock::SETTLING_UPDATES;
+            assert!(error <= BOUND_NS || !is_settled, "{error} ns at {second} s");
         }
         assert_eq!(queue.next_timestamp(), None);
         clock.update().unwrap();

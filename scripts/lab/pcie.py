@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 
+from counts import counts
 from testpmd import PORTS, Failure, Testpmd
 
 KEPT = "/run/pcie.json"
@@ -51,17 +52,6 @@ SIGNAL_EVERY = 100
 DEPTH = 128
 # Messages that are on their way at most, of both directions.
 IN_FLIGHT = 2 * DEPTH
-
-
-def counts():
-    """What the model counts on both ports, as the host tells it."""
-    with open("/host/ask.new", "w") as ask:
-        ask.write("counts\n")
-    os.rename("/host/ask.new", "/host/ask")
-    while os.path.exists("/host/ask"):
-        time.sleep(0.02)
-    with open("/host/counts.json") as told:
-        return json.load(told)
 
 
 def spent(ports):

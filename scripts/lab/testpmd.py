@@ -88,6 +88,17 @@ class Testpmd:
         text = self.tell(f"show port stats {port}") + self.tell(f"show port xstats {port}")
         return {name: int(value) for name, value in re.findall(r"([\w-]+): +(\d+)", text)}
 
+    def modes(self, port):
+        """By which functions the port's first queues receive and send, in the driver's words; of
+        sending no more than what becomes of data."""
+        said = [self.tell(f"show {queue} info {port} 0") for queue in ("rxq", "txq")]
+        found = [re.search(r"Burst mode: (.+)", text) for text in said]
+        if not all(found):
+            raise Failure(f"port {port} says not how it receives or sends: {said}")
+        receives, sends = (mode[1].strip() for mode in found)
+        words = [word for word in sends.split(" + ") if word == "INLINE" or word.endswith("MPW")]
+        return [receives, " + ".join(words)]
+
     @classmethod
     def kill(cls):
         """Ends the last one at once, if it still runs: the next one needs its memory."""

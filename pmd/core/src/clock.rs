@@ -155,9 +155,11 @@ impl fmt::Debug for Clock {
 impl Device {
     /// Compares the device's counter with a clock of the host, for the first time.
     ///
-    /// Its rate is that of the capability page until the second [`Clock::update`]: 20 ppm of a
-    /// second are 20 us. Two updates a second apart, then one each second, make that tens of
-    /// nanoseconds on a quiet bus.
+    /// Its rate is that of the capability page until the first [`Clock::update`], and what that
+    /// got wrong is made good until the second: 20 ppm of a second are 20 us. From
+    /// [`Clock::SETTLING_UPDATES`] on, a second apart, conversions are wrong by 50 ns at most and
+    /// what reading the counter takes ([`ClockStats::width_ns`]); so it is for an hour of a crystal
+    /// that wanders by 2 ppm in ten minutes.
     ///
     /// # Errors
     ///
@@ -211,6 +213,9 @@ impl Device {
 }
 
 impl Clock {
+    /// Updates, a second apart, that a conversion needs to become as good as it gets.
+    pub const SETTLING_UPDATES: u64 = 2;
+
     /// Compares again, and mends rate and error. Not for the hot path: register reads and system
     /// calls.
     ///
@@ -427,7 +432,7 @@ mod tests {
     }
 
     /// An hour of updates each second, read within `width` nanoseconds; the largest error of
-    /// conversions every 10 ms, after the first ten seconds.
+    /// conversions every 10 ms, once it has settled.
     fn worst_of_an_hour(width_ns: u64) -> u64 {
         let mut state = 1;
         let start = 1_700_000_000_000_000_000;
@@ -446,7 +451,7 @@ mod tests {
                 let converted = base.to_ns(ticks_at(ns));
                 assert!(converted >= last, "{converted} after {last}");
                 last = converted;
-                if second > 10 {
+                if second > Clock::SETTLING_UPDATES {
                     worst = worst.max(converted.abs_diff(start + ns));
                 }
             }
@@ -458,15 +463,11 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_of_drift_is_converted_within_100_ns_and_runs_forward() {
-        assert!(worst_of_an_hour(0) <= 100);
-        assert!(worst_of_an_hour(100) <= 150);
-    }
-
-    #[test]
-    fn a_slow_bus_is_worse_than_a_fast_one_but_not_by_more_than_its_width() {
-        let worst = worst_of_an_hour(1000);
-        assert!(worst <= 1000, "{worst}");
+    fn an_hour_of_drift_is_converted_within_50_ns_and_the_width_of_a_read_and_runs_forward() {
+        for width_ns in [0, 10, 100, 1000, 3000] {
+            let worst = worst_of_an_hour(width_ns);
+            assert!(worst <= 50 + width_ns, "{worst} ns, read in {width_ns} ns");
+        }
     }
 
     #[test]

@@ -25,10 +25,12 @@
 //!
 //! # What it does not do
 //!
-//! E-switch, SR-IOV, tunnels, LRO and user contexts are not advertised, and their commands and
-//! fields are refused; so are queue pairs, RoCE and UMR unless [`NicConfig::roce`] is set. Of the
-//! firmware's time it models nothing: a command completes in the step that sees its doorbell,
-//! unless the fault plan delays it.
+//! E-switch, SR-IOV, tunnels and LRO are not advertised, and their commands and fields are refused;
+//! so are queue pairs, RoCE and UMR unless [`NicConfig::roce`] is set. User contexts (DevX) have
+//! the rights of [`caps::UCTX_CAP`] and the objects of [`caps`]. Legacy multi-packet sends are
+//! advertised, because DPDK's driver believes in enhanced ones only beside them, but refused:
+//! nobody posts them where there are enhanced ones. Of the firmware's time it models nothing: a
+//! command completes in the step that sees its doorbell, unless the fault plan delays it.
 //!
 //! # Limits
 //!

@@ -308,7 +308,6 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "self_lb_en_modifiable",
             "wqe_inline_mode",
             "rss_ind_tbl_cap",
-            "multi_pkt_send_wqe",
             "enhanced_multi_pkt_send_wqe",
             "modify_rq_counter_set_id",
             "sw_r_roce_src_udp_port",

@@ -101,6 +101,14 @@ fn general_capabilities_stand_where_the_manual_says() {
     assert!(be32(&flow, 0x44) & 0xff >= 64, "max_ft_level");
 }
 
+/// mlx5_ib tells of the two apart, and DPDK's driver believes in enhanced multi-packet sends only
+/// where there are legacy ones. Source: reference 5.11.
+#[test]
+fn who_offers_enhanced_multi_packet_sends_offers_legacy_ones_too() {
+    let word = be32(&caps(&mut enabled(), 1, true), 0);
+    assert_eq!((word >> 14 & 3, word >> 5 & 1), (1, 1), "multi_pkt_send_wqe, enhanced");
+}
+
 #[test]
 fn pages_that_are_not_advertised_do_not_exist() {
     let mut host = enabled();

@@ -345,6 +345,45 @@ fn a_queue_in_error_may_be_named_by_the_state_that_its_driver_gave_it() {
     }
 }
 
+/// A request that no queue carries out ends the queue, and its driver need not know of it yet.
+#[test]
+fn a_send_queue_that_failed_by_itself_is_closed_by_the_state_that_its_driver_gave_it() {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    for (known, next) in [(1, 0), (1, 3), (3, 0), (3, 3)] {
+        let (record, page) = (host.ring(64), host.ring(4096));
+        let sqn = host.ok(&create_sq(&base, tisn, 4, record, page), 0x10).word(8);
+        let state = |host: &mut Host| host.ok(&short(0x907, sqn), 0x110).word(0x20) >> 20 & 0xf;
+        let post = |host: &mut Host, opcode: u32| {
+            let [.., record, page] = &host.rings[..] else { panic!("two rings") };
+            page.copy_in(0, &words(&[opcode, sqn << 8 | 1, 8, 0]));
+            record.copy_in(4, &1_u32.to_be_bytes());
+            ring(host, base.uar, sqn);
+            host.step();
+            host.step();
+        };
+        host.ok(&modify_queue(0x905, sqn, 0, 1), 0x10);
+        assert_eq!(state(&mut host), 1);
+        post(&mut host, 0x77);
+        assert_eq!(host.nic.log().last().map(|refusal| refusal.field), Some("ctrl.opcode"));
+        assert_eq!(state(&mut host), 3, "it failed by itself");
+        assert_eq!(host.refused(&modify_queue(0x905, sqn, 0, 0), BAD_QP_STATE), "current state");
+        assert_eq!(host.refused(&modify_queue(0x905, sqn, known, 1), BAD_PARAM), "state");
+        host.ok(&modify_queue(0x905, sqn, known, next), 0x10);
+        assert_eq!(state(&mut host), next);
+        // It begins anew, and carries out a NOP in the place of what it failed at.
+        if next == 3 {
+            host.ok(&modify_queue(0x905, sqn, 3, 0), 0x10);
+        }
+        host.ok(&modify_queue(0x905, sqn, 0, 1), 0x10);
+        post(&mut host, 0);
+        let executed = host.nic.state().objects.sqs.get(sqn).map(|sq| sq.executed);
+        assert_eq!((state(&mut host), executed), (1, Some(1)));
+        host.ok(&short(0x906, sqn), 0x10);
+    }
+}
+
 #[test]
 fn queues_change_state_as_the_manual_says() {
     let mut host = Host::up();

@@ -233,6 +233,49 @@ fn compressed_blocks_are_unpacked_across_bursts_and_wraps() {
     assert_eq!(got, expected);
 }
 
+/// A device compresses only what has tag, mark and checksum results in common. Source: reference
+/// 6.8.
+#[test]
+fn packets_of_a_block_have_the_tag_the_mark_and_the_checksum_results_of_its_title() {
+    let striding = |device: &Device| RxQueueConfig { cqe_compression: true, ..strided(device) };
+    // A stride has room for 64 bytes.
+    for (mut fixture, strides) in [(compressing(), 0), (fixture_with(512, striding), 1 << 16)] {
+        let title = cqe(0, 3)
+            .with_format(CqeFormat::COMPRESSED.0)
+            .with_cv(true)
+            .with_vlan_info(0x2123)
+            .with_sop_drop_qpn(0xabcd)
+            .with_rx_hash_l3(1)
+            .with_l3_hdr_type(2)
+            .with_l4_hdr_type(2)
+            .with_l3_ok(true);
+        let mut minis = [0; 64];
+        for at in 0..3u32 {
+            let mini = MiniCqe::zeroed().with_rx_hash_result(at).with_byte_cnt(strides | (60 + at));
+            minis[at as usize * 8..][..8].copy_from_slice(&mini.0);
+        }
+        fixture.played.complete_block(title, &[(1, minis)], 3);
+        fixture.played.complete_with(cqe(3, strides | 64));
+        let mut out = Burst::new();
+        // A block and what follows it may be two bursts.
+        assert!(fixture.rx.rx_burst(&mut out) >= 3, "{:?}", fixture.rx.stats());
+        fixture.rx.rx_burst(&mut out);
+        assert_eq!((out.len(), fixture.rx.fault()), (4, None));
+        let found = OlFlags::RX_VLAN
+            | OlFlags::RX_VLAN_STRIPPED
+            | OlFlags::RX_IP_CSUM_GOOD
+            | OlFlags::RX_L4_CSUM_BAD;
+        for (at, mbuf) in (0..).zip(&out[..3]) {
+            assert_eq!(mbuf.flags().difference(OlFlags::RX_RSS_HASH), found, "packet {at}");
+            assert_eq!((mbuf.vlan_tci(), mbuf.flow_mark()), (0x2123, Some(0xabcd)));
+            assert_eq!((mbuf.pkt_len() as u32, mbuf.packet_type().0), (60 + at, 0x09));
+            // Of strides the completion says where they begin, not the hash.
+            assert_eq!(mbuf.rss_hash(), (strides == 0).then_some(at));
+        }
+        assert_eq!((out[3].flags(), out[3].flow_mark()), (OlFlags::empty(), None));
+    }
+}
+
 #[test]
 fn packets_come_one_by_one_as_in_bursts() {
     for (mut fixture, has_blocks) in [(fixture(), false), (compressing(), true)] {

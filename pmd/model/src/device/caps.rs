@@ -403,6 +403,7 @@ fn ethernet() -> EthCap {
         .with_max_lso_cap(0x12)
         .with_wqe_inline_mode(2)
         .with_rss_ind_tbl_cap(0xb)
+        .with_multi_pkt_send_wqe(1)
         .with_enhanced_multi_pkt_send_wqe(true)
 }
 
