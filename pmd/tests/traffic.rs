@@ -154,6 +154,50 @@ fn empty_pool_stops_nothing_for_good() {
     assert!(queue.fault().is_none());
 }
 
+/// Options in the IP header hide no checksum, and of a fragment nobody can tell: by the device's
+/// own look at real frames.
+#[test]
+fn options_and_fragments_are_told_apart() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(512);
+    let (mut queue, _rss) = receiver(&device, &pool, &small());
+    let plain = udp(MAC, 7, 9, &[3; 58]);
+    let sum = |header: &[u8]| {
+        let words = header.chunks(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])));
+        let sum: u32 = words.sum();
+        !((sum & 0xffff) + (sum >> 16)) as u16
+    };
+    let with_header = |options: &[u8], fragment: [u8; 2]| {
+        let mut frame = plain.clone();
+        frame.splice(34..34, options.iter().copied());
+        frame[14] = 0x45 + (options.len() / 4) as u8;
+        let len = u16::from_be_bytes([frame[16], frame[17]]) + options.len() as u16;
+        frame[16..18].copy_from_slice(&len.to_be_bytes());
+        frame[20..22].copy_from_slice(&fragment);
+        frame[24..26].fill(0);
+        let check = sum(&frame[14..34 + options.len()]);
+        frame[24..26].copy_from_slice(&check.to_be_bytes());
+        frame
+    };
+    let (good, l4_good) = (OlFlags::RX_IP_CSUM_GOOD, OlFlags::RX_L4_CSUM_GOOD);
+    for (frame, flags, kind) in [
+        (with_header(&[], [0, 0]), good | l4_good, PacketType::L4_UDP),
+        (with_header(&[1, 1, 1, 1], [0, 0]), good | l4_good, PacketType::L4_UDP),
+        (with_header(&[], [0x20, 0]), good, PacketType::L4_FRAGMENT),
+    ] {
+        bench.inject(&frame);
+        bench.settle();
+        let mbuf = queue.rx_one().expect("a packet");
+        let checks = OlFlags::RX_IP_CSUM_GOOD
+            | OlFlags::RX_IP_CSUM_BAD
+            | OlFlags::RX_L4_CSUM_GOOD
+            | OlFlags::RX_L4_CSUM_BAD;
+        assert_eq!(mbuf.flags() & checks, flags);
+        assert_eq!(mbuf.packet_type().0, PacketType::L3_IPV4 | kind);
+    }
+}
+
 #[test]
 fn long_frames_spread_over_a_chain() {
     let mut bench = Bench::new();

@@ -29,8 +29,8 @@ layout! {
         0x1c [25] l3_ok "The layer-3 header checksum is right.";
         0x1c [24] l2_ok "The layer-2 header is right.";
         0x1c [23] ip_frag "The packet was an IP fragment.";
-        0x1c [22:20] l4_hdr_type "0 none, 1 TCP, 2 UDP, 3 TCP with empty ACK, 4 TCP with ACK.";
-        0x1c [19:18] l3_hdr_type "0 none, 1 IPv6, 2 IPv4.";
+        0x1c [22:20] l4_hdr_type "Layer-4 header, see [`l4_hdr_type`]; 0 for none.";
+        0x1c [19:18] l3_hdr_type "Layer-3 header, see [`l3_hdr_type`]; 0 for none.";
         0x1c [17] ip_ext_opts "The IPv4 header has options, or the IPv6 header extension headers.";
         0x1c [16] cv "A VLAN tag was present and, if so configured, stripped.";
         0x1c [15:0] vlan_info "The stripped tag: priority, DEI, id.";
@@ -73,6 +73,24 @@ layout! {
         0x00 [31:0] rx_hash_result
             "RSS hash (format 0), or checksum 31:16 and stride index 15:0 (formats 1 and 3).";
         0x04 [31:0] byte_cnt "Bytes scattered, coded like [`Cqe64::byte_cnt`].";
+    }
+}
+
+values! {
+    /// [`Cqe64::l3_hdr_type`]. Source: reference 6.7.
+    pub mod l3_hdr_type: u32 {
+        1 IPV6 "IPv6.";
+        2 IPV4 "IPv4.";
+    }
+}
+
+values! {
+    /// [`Cqe64::l4_hdr_type`]. Source: reference 6.7.
+    pub mod l4_hdr_type: u32 {
+        1 TCP "TCP, other than those below.";
+        2 UDP "UDP.";
+        3 TCP_EMPTY_ACK "TCP with ACK and no data.";
+        4 TCP_ACK "TCP with ACK and data.";
     }
 }
 

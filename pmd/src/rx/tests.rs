@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 use ferrocx_mempool::{Mbuf, OlFlags, PacketType, PageSize, Pool, PoolConfig, RegionConfig};
-use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe};
+use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe, MiniCqe, l3_hdr_type, l4_hdr_type};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::meta::FLAGS;
@@ -364,28 +364,39 @@ fn a_block_that_nobody_asked_for_stops_the_queue() {
     assert_eq!(fixture.rx.fault(), Some(QueueFault::BadCqe { opcode: 2, format: 3 }));
 }
 
-fn look_up(l3: u32, l4: u32, oks: u32, low: u32) -> (OlFlags, PacketType) {
-    let entry = FLAGS[(oks << 8 | l4 << 4 | l3 << 2 | low) as usize];
+fn look_up(cqe: Cqe64) -> (OlFlags, PacketType) {
+    let word = u32::from_be_bytes(cqe.0[0x1c..0x20].try_into().unwrap());
+    let entry = FLAGS[(word >> 16) as usize];
     (OlFlags::from_bits_truncate(entry & 0xff_ffff), PacketType((entry >> 24) as u8))
+}
+
+/// A completion of a packet whose layer 2 is right, as all are that arrive.
+fn of(l3: u32, l4: u32) -> Cqe64 {
+    Cqe64::zeroed().with_l2_ok(true).with_l3_hdr_type(l3).with_l4_hdr_type(l4)
 }
 
 #[test]
 fn completion_flags_are_translated() {
-    // oks: bit 0 L2, bit 1 L3, bit 2 L4.
-    let (flags, kind) = look_up(2, 1, 0b111, 0);
+    use l3_hdr_type::{IPV4, IPV6};
+    use l4_hdr_type::{TCP, TCP_ACK, UDP};
+    let right = |cqe: Cqe64| cqe.with_l3_ok(true).with_l4_ok(true);
+    let (flags, kind) = look_up(right(of(IPV4, TCP)));
     assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD);
     assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_TCP);
-    let (flags, _) = look_up(2, 2, 0b001, 0);
+    let (flags, _) = look_up(of(IPV4, UDP));
     assert_eq!(flags, OlFlags::RX_IP_CSUM_BAD | OlFlags::RX_L4_CSUM_BAD);
-    let (flags, kind) = look_up(1, 2, 0b101, 1);
+    let (flags, kind) = look_up(of(IPV6, UDP).with_l4_ok(true).with_cv(true));
     let vlan = OlFlags::RX_VLAN | OlFlags::RX_VLAN_STRIPPED;
     assert_eq!(flags, OlFlags::RX_L4_CSUM_GOOD | vlan);
     assert_eq!(kind.0, PacketType::L3_IPV6 | PacketType::L4_UDP);
-    let (flags, kind) = look_up(0, 0, 0b001, 0);
+    let (flags, kind) = look_up(of(0, 0));
     assert_eq!((flags, kind.0), (OlFlags::empty(), 0), "not IP: nothing was checked");
-    let (flags, kind) = look_up(2, 2, 0b011, 2);
+    let (flags, kind) = look_up(of(IPV4, UDP).with_l3_ok(true).with_ip_frag(true));
     assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD, "a fragment's checksum cannot be checked");
     assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_FRAGMENT);
+    let (flags, kind) = look_up(right(of(IPV4, TCP_ACK)).with_ip_ext_opts(true));
+    assert_eq!(flags, OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD);
+    assert_eq!(kind.0, PacketType::L3_IPV4 | PacketType::L4_TCP, "options hide nothing");
 }
 
 #[test]

@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 
 use ferrocx_bus::local::DmaView;
-use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, l3_hdr_type, l4_hdr_type};
 use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_prm::wqe::{DS_BYTES, HW_START_PADDING};
@@ -212,8 +212,8 @@ fn entry(ctx: &Ctx<'_>, arrival: &Arrival<'_>, tag: Option<u16>) -> Cqe64 {
     let Arrival { packet, verified, flow_tag, hash, l4_hdr_type } = arrival;
     let (l3_type, min_l3) = match packet.l3 {
         L3::None => (0, 0),
-        L3::Ipv6 => (1, 40),
-        L3::Ipv4 => (2, 20),
+        L3::Ipv6 => (l3_hdr_type::IPV6, 40),
+        L3::Ipv4 => (l3_hdr_type::IPV4, 20),
     };
     let has_options = packet.l3 != L3::None && packet.l4_offset - packet.l3_offset > min_l3;
     Cqe64::zeroed()
@@ -235,7 +235,7 @@ fn entry(ctx: &Ctx<'_>, arrival: &Arrival<'_>, tag: Option<u16>) -> Cqe64 {
         .with_opcode(CqeOpcode::RESPONDER_SEND.0)
 }
 
-/// `l4_hdr_type` of the completion: 1 TCP, 2 UDP, 3 TCP with ACK and no data, 4 TCP with ACK.
+/// [`l4_hdr_type`] of the completion.
 ///
 /// # Source
 /// Reference 6.7, byte 0x1d.
@@ -244,10 +244,10 @@ pub(crate) fn l4_hdr_type(frame: &[u8], packet: &Packet) -> u32 {
     const ACK: u8 = 0x10;
     match packet.l4 {
         L4::None => 0,
-        L4::Udp => 2,
-        L4::Tcp if frame[packet.l4_offset + 13] & ACK == 0 => 1,
-        L4::Tcp if packet.payload_offset == packet.l3_end => 3,
-        L4::Tcp => 4,
+        L4::Udp => l4_hdr_type::UDP,
+        L4::Tcp if frame[packet.l4_offset + 13] & ACK == 0 => l4_hdr_type::TCP,
+        L4::Tcp if packet.payload_offset == packet.l3_end => l4_hdr_type::TCP_EMPTY_ACK,
+        L4::Tcp => l4_hdr_type::TCP_ACK,
     }
 }
 
