@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch, Housekeeping};
-use ferrocx_mempool::{Pool, PoolConfig};
+use ferrocx_mempool::{MempoolError, Pool, PoolConfig, RegionConfig};
 use ferrocx_pmd::{Lane, LaneConfig, Rss};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
@@ -155,8 +155,8 @@ impl Port {
         Self::from_device(Device::open(transport, &config.device)?, config)
     }
 
-    /// Makes a port of a device that was opened before: gives it a pool and housekeeping, and waits
-    /// for the link. Neither `config.vfio` nor `config.device` is looked at.
+    /// Makes a port of a device that was opened before: gives it a pool, of the adapter's memory node
+    /// unless the configuration names one, and housekeeping, and waits for the link. Neither `config.vfio` nor `config.device` is looked at.
     ///
     /// # Errors
     ///
@@ -164,7 +164,7 @@ impl Port {
     pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
         let pool = match config.shared_pool {
             Some(pool) => pool,
-            None => Pool::new(&config.pool)?,
+            None => pool_near(device.info().numa_node, &config.pool)?,
         };
         device.register_pool(&pool)?;
         let keeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
@@ -265,5 +265,41 @@ impl Port {
     /// [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
     pub fn lane_matching(&self, matches: FlowMatch) -> Result<Lane, DeviceError> {
         Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
+    }
+}
+/// A pool of the memory node of an adapter, if that is known and the configuration names no other.
+/// Where it has no room, or no hugepages while others do, the pool is of any node, with a warning.
+fn pool_near(node: Option<u32>, config: &PoolConfig) -> Result<Pool, MempoolError> {
+    let (Some(node), None) = (node, config.region.numa_node) else { return Pool::new(config) };
+    let region = RegionConfig { numa_node: Some(node), ..config.region.clone() };
+    let near = Pool::new(&PoolConfig { region, ..config.clone() });
+    if let Ok(pool) = &near
+        && pool.region().warnings().is_empty()
+    {
+        return near;
+    }
+    match (Pool::new(config), near) {
+        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok(near),
+        (Ok(any), near) => {
+            let why = near.err().map_or_else(|| "too few hugepages".into(), |why| why.to_string());
+            tracing::warn!(node, why, "the pool is not of the adapter's memory node");
+            Ok(any)
+        }
+        (Err(error), near) => near.map_err(|_| error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_its_node_has_no_room_for_is_of_any_node() {
+        let config = PoolConfig { count: 64, ..PoolConfig::default() };
+        let pool = pool_near(Some(999), &config).unwrap();
+        assert_eq!(pool.region().numa_node(), None, "there is no such node here");
+        let region = RegionConfig { numa_node: Some(999), ..RegionConfig::default() };
+        let asked_for = PoolConfig { region, ..config };
+        assert!(pool_near(Some(0), &asked_for).is_err(), "what is asked for is had or refused");
     }
 }

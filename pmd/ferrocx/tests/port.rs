@@ -8,13 +8,22 @@ use ferrocx::model::wire::{Impair, ImpairConfig, Link, SplitMix64, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{
     Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, PoolConfig, Port,
-    PortConfig, RxQueueConfig, TxQueueConfig,
+    PortConfig, Region, RegionConfig, RxQueueConfig, TxQueueConfig,
 };
 
 /// A model whose wire is that end of a cable, which loses frames of this seed.
 fn model(number: u8, end: Link, loss_ppm: u32) -> std::sync::Arc<LocalTransport> {
-    let (transport, side) =
-        pair(LocalConfig { seed: number.into(), ..LocalConfig::default() }).unwrap();
+    let config = LocalConfig { seed: number.into(), ..LocalConfig::default() };
+    model_as(config, number, end, loss_ppm)
+}
+
+fn model_as(
+    config: LocalConfig,
+    number: u8,
+    end: Link,
+    loss_ppm: u32,
+) -> std::sync::Arc<LocalTransport> {
+    let (transport, side) = pair(config).unwrap();
     let mut nic =
         Nic::new(side, NicConfig { mac: [2, 0, 0, 0, 0, number], ..NicConfig::default() });
     let config = ImpairConfig { loss_ppm, ..ImpairConfig::default() };
@@ -66,6 +75,25 @@ fn a_port_of_a_transport_or_a_device_has_all_that_a_named_one_has() {
     let (mut sender, mut receiver) = (west.lane().unwrap(), east.lane().unwrap());
     let arrived = exchange(&mut sender, &mut receiver, macs, 200);
     assert!((50..150).contains(&arrived), "{arrived} of 200 over a cable that loses half");
+}
+
+#[test]
+fn a_pool_is_of_the_node_of_its_adapter_where_there_is_one() {
+    let pool = PoolConfig { count: 64, ..PoolConfig::default() };
+    let on = |node| {
+        let (end, _far) = link(1 << 20);
+        let mut config = LocalConfig::default();
+        config.identity.numa_node = Some(node);
+        let config =
+            (model_as(config, 4, end, 0), PortConfig { pool: pool.clone(), ..Default::default() });
+        let port = Port::from_transport(config.0, config.1).unwrap();
+        assert_eq!(port.device().info().numa_node, Some(node));
+        port.pool().region().numa_node()
+    };
+    // A container may not be allowed to bind memory.
+    let region = RegionConfig { len_bytes: 4096, numa_node: Some(0), ..RegionConfig::default() };
+    let bound = Region::alloc(&region).ok().and_then(|region| region.numa_node());
+    assert_eq!(on(0), bound);
 }
 
 #[test]
