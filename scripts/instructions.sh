@@ -64,6 +64,7 @@ trap 'rm -rf "$scratch"' EXIT
 function_of() {
     local verbs='ferrocx_benches::cases::verbs::send'
     case "$1" in
+        send_one_*_stamped) echo 'ferrocx_benches::cases::one::send_one_stamped' ;;
         send_one_*) echo 'ferrocx_benches::cases::one::send_one' ;;
         rx_one*) echo 'ferrocx_benches::cases::queues::rx_one' ;;
         verbs_post_send_inline_8) echo "$verbs::post_inline" ;;

@@ -55,7 +55,12 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let still = Still::new(NicConfig::default()).expect("a model");
+        Self::of(NicConfig::default())
+    }
+
+    /// With a device of another kind.
+    pub(super) fn of(nic: NicConfig) -> Self {
+        let still = Still::new(nic).expect("a model");
         let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
         let device = Device::open(still.transport(), &config).expect("the model comes up");
         let pool = mbufs(8191);
