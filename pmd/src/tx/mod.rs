@@ -33,6 +33,7 @@
 mod any;
 mod build;
 mod frame;
+mod gathered;
 mod headed;
 mod many;
 mod one;
@@ -216,7 +217,7 @@ impl TxRing {
     /// Reads completions and frees what they end.
     #[inline(always)]
     fn reap(&mut self) {
-        let before = self.cq.ci;
+        let mut elts_end = None;
         for _ in 0..self.completions_per_burst {
             if self.signals_head == self.signals_tail {
                 break;
@@ -239,9 +240,10 @@ impl TxRing {
             self.signals_tail = self.signals_tail.wrapping_add(1);
             self.requests.ring.ci = signal.end;
             self.completed = signal.packets;
-            self.free_until(signal.elts_end);
+            elts_end = Some(signal.elts_end);
         }
-        if self.cq.ci != before {
+        if let Some(end) = elts_end {
+            self.free_until(end);
             self.cq.tell();
         }
     }
@@ -306,6 +308,8 @@ impl TxQueue {
             min_inline: limits.min_inline_bytes.into(),
             vlan_insert: limits.vlan_insert,
             in_header: Requests::in_header(limits.vlan_insert),
+            not_bare: Requests::not_bare(limits.vlan_insert),
+            is_foreign: pool.is_foreign(),
             max_tso_bytes: limits.max_tso_bytes as usize,
             takes_stamps: kept != 0,
             stamp: None,

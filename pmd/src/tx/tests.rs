@@ -117,7 +117,6 @@ fn completion_is_asked_for_after_32_packets() {
 #[test]
 fn checksum_and_vlan_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.hot.requests.vlan_insert = true;
     let mut mbuf = fixture.packet(&[1; 60]);
     let address = mbuf.data_iova();
     let wanted = OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM | OlFlags::TX_VLAN_INSERT;
