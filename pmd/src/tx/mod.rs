@@ -17,7 +17,7 @@
 //! # Completions
 //!
 //! The last request of a burst asks for a completion once enough packets went out since the last
-//! that did, or the ring runs low. Requests complete in order, so each completion ends all before
+//! that did, or the ring or the list of buffers in flight runs low. Requests complete in order, so each completion ends all before
 //! it. What is expected is noted: a completion for anything else stops the queue.
 //!
 //! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
@@ -194,7 +194,9 @@ impl TxRing {
         self.requests.ring.stop_line();
         let ring = &self.requests.ring;
         let unsignalled = self.packets() - self.signalled;
-        if unsignalled >= self.signal_every || ring.outstanding() > ring.entries() / 2 {
+        // Of chains, the buffers may run out before the blocks do.
+        let most_in_use = ring.outstanding().max(self.elts.len() as u32);
+        if unsignalled >= self.signal_every || most_in_use > ring.entries() / 2 {
             self.signal(None);
         }
         self.requests.ring.ring_doorbell();

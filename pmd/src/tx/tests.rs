@@ -251,6 +251,26 @@ fn chain_requests_are_literal() {
     }
 }
 
+/// Chains take more of the list of buffers than of the ring: a completion is asked for in time.
+#[test]
+fn chains_never_fill_the_list_for_good() {
+    for segments in [2, 4, 5, 8, 9, 16] {
+        let mut fixture = fixture();
+        let mut sent = 0;
+        for _ in 0..200 {
+            let mut pieces: Vec<_> = (0..segments).map(|at| fixture.packet(&[at; 60])).collect();
+            let mut whole = pieces.remove(0);
+            pieces.into_iter().for_each(|piece| whole.chain(piece).unwrap());
+            sent += fixture.send([whole]);
+            if fixture.tx.stats().full != 0 {
+                break;
+            }
+            fixture.played.complete();
+        }
+        assert_eq!((sent, fixture.tx.stats().full), (200, 0), "{segments}");
+    }
+}
+
 fn order() -> PrebuiltFrame<128> {
     let headers = Headers {
         destination_mac: Mac([2; 6]),
