@@ -1,5 +1,6 @@
 //! Sending one frame, from the change of its fields to the doorbell.
 
+use ferrocx_bus::DoorbellKind;
 use ferrocx_model::played::PlayedTx;
 use ferrocx_net::ether::Mac;
 use ferrocx_net::packet::{Headers, Packet, Transport};
@@ -16,13 +17,13 @@ const RING: u32 = 2048;
 const FRAME_BYTES: usize = 128;
 
 /// Every case.
-pub(super) const CASES: [Case; 2] = [
+pub(super) const CASES: [Case; 3] = [
     // Eight bytes of the payload and the checksum change, the frame is copied into its request, the
     // doorbell rings.
     Case {
         name: "send_one_128",
         elements: RUN,
-        make: || Box::new(One::new(TxQueueConfig::default(), send_one)),
+        make: || Box::new(One::new(&Bench::new(), TxQueueConfig::default(), send_one)),
     },
     // The same, with the moment of sending to be noted.
     Case {
@@ -30,7 +31,17 @@ pub(super) const CASES: [Case; 2] = [
         elements: RUN,
         make: || {
             let config = TxQueueConfig { timestamps: RUN as u32, ..TxQueueConfig::default() };
-            Box::new(One::new(config, send_one_stamped))
+            Box::new(One::new(&Bench::new(), config, send_one_stamped))
+        },
+    },
+    // The same as the first, with the request copied into a BlueFlame register besides.
+    Case {
+        name: "send_one_128_blueflame",
+        elements: RUN,
+        make: || {
+            let one = One::new(&Bench::with_blueflame(), TxQueueConfig::default(), send_one);
+            assert_eq!(one.queue.doorbell_kind(), DoorbellKind::WriteCombining);
+            Box::new(one)
         },
     },
 ];
@@ -49,8 +60,7 @@ struct One {
 }
 
 impl One {
-    fn new(config: TxQueueConfig, send: Send) -> Self {
-        let bench = Bench::new();
+    fn new(bench: &Bench, config: TxQueueConfig, send: Send) -> Self {
         let (queue, played) = bench.tx(&TxQueueConfig { descriptors: RING, ..config });
         let headers = Headers {
             destination_mac: Mac([2, 0, 0, 0, 0, 2]),
