@@ -141,6 +141,7 @@ fn sent(
         }
         tx.tx_burst(&mut burst);
         bench.settle();
+        assert_eq!(tx.fault(), None, "{:?}", bench.refusals());
         frames.extend(bench.all_sent());
         stamps.extend(std::iter::from_fn(|| tx.next_timestamp()).map(|stamp| stamp.id));
         tx.reclaim();

@@ -196,7 +196,9 @@ impl TxRing {
         let unsignalled = self.packets() - self.signalled;
         // Of chains, the buffers may run out before the blocks do.
         let most_in_use = ring.outstanding().max(self.elts.len() as u32);
-        if unsignalled >= self.signal_every || most_in_use > ring.entries() / 2 {
+        let is_low = most_in_use > ring.entries() / 2;
+        // The last request may have asked for one already: for its timestamp.
+        if unsignalled >= self.signal_every || is_low && unsignalled != 0 {
             self.signal(None);
         }
         self.requests.ring.ring_doorbell();

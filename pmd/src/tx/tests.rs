@@ -271,6 +271,23 @@ fn chains_never_fill_the_list_for_good() {
     }
 }
 
+/// A request asks for one completion, whatever the reasons to ask.
+#[test]
+fn stamped_packet_in_the_second_half_completes_once() {
+    let mut fixture = fixture();
+    fixture.tx.hot.requests.multi_packet = false;
+    fixture.tx.hot.requests.takes_stamps = true;
+    fixture.tx.hot.stamps = super::Stamps::new(8);
+    for round in 0..4 {
+        let mut packets: Vec<_> = (0..40).map(|_| fixture.packet(&[0; 60])).collect();
+        packets[39].set_tx_timestamp(round);
+        assert_eq!(fixture.send(packets), 40);
+        assert_eq!(fixture.played.complete(), 1);
+        assert_eq!((fixture.tx.reclaim(), fixture.tx.fault()), (0, None));
+        assert_eq!(fixture.tx.next_timestamp().map(|stamp| stamp.id), Some(round));
+    }
+}
+
 fn order() -> PrebuiltFrame<128> {
     let headers = Headers {
         destination_mac: Mac([2; 6]),
