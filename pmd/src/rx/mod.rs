@@ -14,8 +14,8 @@
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
-//! several buffers to a work request and a slower path; what those look like is in `shape`. Queues
-//! that are [striding](crate::Striding) take many packets to a buffer: `strides`.
+//! several buffers to a work request and a slower path, which is in `slow`; what those look like is
+//! in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer: `strides`.
 
 mod completions;
 mod compressed;
@@ -443,13 +443,17 @@ impl RxQueue {
     /// RSS hash, mark and VLAN tag, and its timestamp if the queue was asked for it. Buffers are
     /// posted again in the same call. It allocates nothing, takes no lock and makes no system call.
     /// After a fault it returns 0: see [`RxQueue::stats`] and [`RxQueue::reset`].
+    ///
+    /// What a call costs is shared by the packets that it finds: a burst of one takes several times
+    /// what [`RxQueue::rx_one`] does.
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
     }
 
     /// Takes the next received packet, if there is one: [`RxQueue::rx_burst`] for a core that acts
-    /// on each packet as it comes.
+    /// on each packet as it comes. Of a queue that splits, strides, compresses completions or needs
+    /// several buffers for a frame it is a burst of one.
     #[inline]
     pub fn rx_one(&mut self) -> Option<Mbuf> {
         match self.hot.one_lined_up() {

@@ -26,8 +26,8 @@
 //!
 //! `build` decides which way the packets at the front of a burst go; each way, which writes the
 //! requests of packets that are alike, is a file: `many` those that packets share, `single` those
-//! that point to one packet, `headed` those that hold its headers, and `any` those for everything
-//! else. Single frames go past all of that: `frame` builds them, and `one` sends them. `stamps`
+//! that point to one packet or hold it, `headed` those that hold its headers, `gathered` those for
+//! chains with headers or copied, and `any` those for everything else. Single frames go past all of that: `frame` builds them, and `one` sends them. `stamps`
 //! keeps the timestamps of what was sent, and `slow` is what happens rarely: faults and restart.
 
 mod any;
