@@ -49,7 +49,7 @@ fn shape() -> impl Strategy<Value = Shape> {
     ];
     let rarely = prop::bool::weighted(0.15);
     let tag = prop::option::weighted(0.2, any::<u16>());
-    (payload, segments, kinds, any::<bool>(), rarely.clone(), tag, rarely).prop_map(
+    (payload, segments, kinds, any::<bool>(), rarely, tag, rarely).prop_map(
         |(payload, segments, kinds, checksums, is_large, tag, is_stamped)| Shape {
             payload,
             segments,

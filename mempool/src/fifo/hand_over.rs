@@ -286,8 +286,8 @@ impl<const N: usize> HandOver<'_, N> {
 impl MbufFifo {
     /// Puts buffers behind the head, which stays, wherever the array ends.
     fn put_behind(&mut self, buffers: &[MaybeUninit<Mbuf>]) {
-        for (buffer, at) in buffers.iter().zip(self.head..) {
-            let at = self.index(at);
+        for (n, buffer) in buffers.iter().enumerate() {
+            let at = self.index(self.head.wrapping_add(n as u32));
             // SAFETY: a copy of a handle, or of nothing: the other one is never used.
             self.slots[at] = unsafe { ptr::read(buffer) };
         }

@@ -279,7 +279,7 @@ fn put_chain<const K: usize>(
     }
     let mut block = run.begin();
     put_eth(block.part::<DS_BYTES, DS_BYTES>(), checksums(packet.flags()), tag);
-    for at in 0..K {
+    for (at, segment) in segments.iter().enumerate() {
         let unit = match (HEADER_DS as usize + at) % DS_PER_BLOCK as usize {
             0 => {
                 block = run.more();
@@ -289,7 +289,7 @@ fn put_chain<const K: usize>(
             2 => block.part::<{ 2 * DS_BYTES }, DS_BYTES>(),
             _ => block.part::<{ 3 * DS_BYTES }, DS_BYTES>(),
         };
-        own.put(unit, segments[at].data_len(), segments[at].data_address());
+        own.put(unit, segment.data_len(), segment.data_address());
     }
     *bytes += packet.pkt_len();
     true
