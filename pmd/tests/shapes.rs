@@ -36,7 +36,11 @@ struct Shape {
 fn shape() -> impl Strategy<Value = Shape> {
     let payload = prop_oneof![6..12usize, 1..260usize, 200..1400usize];
     let length = prop_oneof![
-        1 => Just(0usize), 6 => 1..20usize, 4 => Just(HEADERS), 6 => 17..130usize, 3 => 30..600usize,
+        1 => Just(0usize),
+        6 => 1..20usize,
+        4 => Just(HEADERS),
+        6 => 17..130usize,
+        3 => 30..600usize,
     ];
     let segments = prop_oneof![
         4 => Just(Vec::new()),

@@ -15,7 +15,8 @@
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
 //! several buffers to a work request and a slower path, which is in `slow`; what those look like is
-//! in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer: `strides`.
+//! in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer:
+//! `strides`.
 
 mod completions;
 mod compressed;

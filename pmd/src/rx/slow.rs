@@ -92,8 +92,8 @@ impl RxRing {
         received
     }
 
-    /// Length of the next packet, whose completion is consumed; and what a compressed one says about
-    /// it. The other kind stands in front of the next one.
+    /// Length of the next packet, whose completion is consumed; and what a compressed one says
+    /// about it. The other kind stands in front of the next one.
     #[inline(always)]
     fn next_completion(&mut self) -> Option<(u32, Option<RxMeta>)> {
         if !self.mini.is_active() {

@@ -27,7 +27,7 @@ impl Requests {
         let alone = if LARGE { OlFlags::TX_TSO } else { OlFlags::empty() };
         let opcode = if LARGE { Opcode::LSO } else { Opcode::SEND };
         let mut bytes = 0;
-        // As many as fit if all are long. One that might just fit goes the way of [`Requests::post_others`].
+        // As many as fit if all are long. One that might just fit is posted by `post_others`.
         let most = self.ring.free_blocks() / MAX_HEADED_BLOCKS;
         let count = packets.take_while(most as usize, |packet| {
             if !packet.is_simple() || packet.flags() & ALONE != alone {

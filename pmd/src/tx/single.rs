@@ -143,7 +143,7 @@ impl Requests {
         let (own, inline_bytes) = (self.own, self.inline_bytes);
         let mut run = self.ring.run_of_requests(Opcode::SEND);
         let mut bytes = 0;
-        // As many as fit if all are long. One that might just fit goes the way of [`Requests::post_others`].
+        // As many as fit if all are long. One that might just fit is posted by `post_others`.
         let most = self.ring.free_blocks() / MAX_COPIED_BLOCKS;
         let count = packets.take_while(most as usize, |packet| {
             let (flags, len) = (packet.flags(), packet.data_len());
