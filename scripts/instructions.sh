@@ -15,8 +15,8 @@ packet buffers are measured in the same run and compared.
 Limits are those of the issues that asked for them where they are met: buffers get+put at most 1.0
 of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, rx_compressed 50, rx_one and send_one_128 60,
 tx_burst 40, tx_vlan 60, tx_tso 150, two segments 80, inlined copies of 60 bytes 110, a send of 8
-bytes 0.3 of libmlx5's 371, tick_to_doorbell and every other tick that ends in an order 1200. All others are a
-little above what the case came down to, so that none grows unnoticed.
+bytes 0.3 of libmlx5's 371, tick_to_doorbell and every other tick that ends in an order 1200. All
+others are a little above what the case came down to, so that none grows unnoticed.
 The exit status is 1 if one is exceeded.
 
 model_forward_64 counts the model, not the driver: a frame of 64 bytes in from its generator and out
