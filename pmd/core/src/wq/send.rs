@@ -158,13 +158,6 @@ impl<'r> RunOfRequests<'r> {
         self.view.run::<ONE_RUN_BYTES>(self.at)
     }
 
-    /// Blocks from a position on to where it stands.
-    #[inline(always)]
-    #[must_use]
-    pub fn blocks_since(&self, pi: u64) -> u32 {
-        self.at.wrapping_sub(pi as u32)
-    }
-
     /// Writes the control segment of the request in that room, of `ds` units. The caller made sure
     /// of its blocks.
     #[inline(always)]
