@@ -164,7 +164,7 @@ pub use attach::ExternalBuffer;
 pub use cache::PoolCache;
 pub use chain::{MAX_SEGMENTS, Segment, Segments};
 pub use error::{AccessError, MempoolError};
-pub use fifo::{Arrivals, HandOver, MbufFifo, Packet};
+pub use fifo::{Arrivals, HandOver, MbufFifo, Packet, Parts};
 pub use flags::{Marks, OlFlags, PacketType, RxMeta, TxLengths};
 pub use keys::{PoolKeys, unique_domain};
 pub use mbuf::{Mbuf, RawMbuf};

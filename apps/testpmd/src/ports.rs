@@ -148,7 +148,12 @@ impl Port {
             let made = TxQueue::new(&self.device, pool, &settings);
             made.with_context(|| format!("port {}, send queue {queue}", self.index))
         };
-        (0..queues.count).map(make).collect()
+        let made: Vec<_> = (0..queues.count).map(make).collect::<Result<_>>()?;
+        if let Some(first) = made.first() {
+            let kind = first.doorbell_kind();
+            eprintln!("port {}: bursts go by plain doorbell, single frames by {kind}", self.index);
+        }
+        Ok(made)
     }
 
     /// Lets traffic flow to `queues`.

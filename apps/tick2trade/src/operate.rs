@@ -285,6 +285,7 @@ fn run<S: Strategy>(
     if args.enable {
         trader.enable();
     }
+    eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
     lock_memory();
     let mut run = Run { config, json: args.json.as_ref(), port, trader };
     let is_over = run.trade(stop, asked)?;

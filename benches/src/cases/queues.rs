@@ -1,6 +1,7 @@
 //! A device that stands still and is only played, and its queues.
 
 use arrayvec::ArrayVec;
+use ferrocx_bus::DoorbellKind;
 use ferrocx_core::{Device, DeviceConfig};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_model::NicConfig;
@@ -55,7 +56,21 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let still = Still::new(NicConfig::default()).expect("a model");
+        Self::of(NicConfig::default())
+    }
+
+    /// With a device of another kind.
+    pub(super) fn of(nic: NicConfig) -> Self {
+        Self::on(Still::new(nic).expect("a model"))
+    }
+
+    /// With a device that takes requests through BlueFlame registers, by write-combining stores.
+    pub(super) fn with_blueflame() -> Self {
+        let kind = DoorbellKind::WriteCombining;
+        Self::on(Still::with_blueflame(NicConfig::default(), kind).expect("a model"))
+    }
+
+    fn on(still: Still) -> Self {
         let config = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
         let device = Device::open(still.transport(), &config).expect("the model comes up");
         let pool = mbufs(8191);

@@ -20,7 +20,7 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
 }
 
 /// Every case. The packets are freed behind the measured part, as DPDK's were, but in `_free`.
-pub(super) const CASES: [Case; 12] = [
+pub(super) const CASES: [Case; 19] = [
     // 32 packets of 64 bytes at a time.
     case("rx_burst", || Box::new(Rx::<BURST>::plain())),
     case("rx_burst_free", || Box::new(Rx::<BURST> { frees: true, ..Rx::plain() })),
@@ -37,17 +37,34 @@ pub(super) const CASES: [Case; 12] = [
         Box::new(RxOne::new(&config))
     }),
     // The same in compressed blocks of 32.
-    case("rx_compressed", || {
+    case("rx_compressed", || compressing::<BURST>(compressed::<32>)),
+    case("rx_compressed_of_1", || compressing::<1>(compressed::<32>)),
+    // In shorter blocks; 16 is the longest of some devices; and none, of a queue that may compress.
+    case("rx_compressed_16", || compressing::<BURST>(compressed::<16>)),
+    case("rx_compressed_2", || compressing::<BURST>(compressed::<2>)),
+    case("rx_compressed_plain", || compressing::<BURST>(plain)),
+    case("rx_one_compressed", || {
         let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
-        Box::new(Rx::<BURST> { play: compressed, ..Rx::new(&Bench::new(), &config) })
-    }),
-    case("rx_compressed_of_1", || {
-        let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
-        Box::new(Rx::<1> { play: compressed, ..Rx::new(&Bench::new(), &config) })
+        Box::new(RxOne { play: compressed::<32>, ..RxOne::new(&config) })
     }),
     // Packets of 64 bytes in shared buffers, copied out as DPDK does; and of 1,500, which stay,
     // with the freeing of each, since that is where its part of the buffer is given up.
     case("rx_striding", || Box::new(striding(false))),
+    // The same with timestamps, in compressed blocks of 32, and one at a time.
+    case("rx_striding_timestamps", || {
+        let bench = Bench::new();
+        let config = RxQueueConfig { timestamps: true, ..strided(&bench) };
+        Box::new(Rx::<BURST> { play: strides, ..Rx::new(&bench, &config) })
+    }),
+    case("rx_striding_compressed", || {
+        let bench = Bench::new();
+        let config = RxQueueConfig { cqe_compression: true, ..strided(&bench) };
+        Box::new(Rx::<BURST> { play: compressed_strides, ..Rx::new(&bench, &config) })
+    }),
+    case("rx_one_striding", || {
+        let bench = Bench::new();
+        Box::new(RxOne { play: strides, ..RxOne::of(&bench, &strided(&bench)) })
+    }),
     case("rx_striding_1500_free", || {
         Box::new(Rx { len_bytes: STRIDING_BYTES, frees: true, ..striding(true) })
     }),
@@ -71,9 +88,19 @@ const STRIDING_BYTES: u32 = 1500;
 /// A queue whose packets share large buffers.
 fn striding(is_long: bool) -> Rx<BURST> {
     let bench = Bench::new();
+    let play = if is_long { long_strides } else { strides };
+    Rx { play, ..Rx::new(&bench, &strided(&bench)) }
+}
+
+fn strided(bench: &Bench) -> RxQueueConfig {
     let striding = Some(Striding::new(bench.large_pool()));
-    let config = RxQueueConfig { descriptors: 4096, striding, ..RxQueueConfig::default() };
-    Rx { play: if is_long { long_strides } else { strides }, ..Rx::new(&bench, &config) }
+    RxQueueConfig { descriptors: 4096, striding, ..RxQueueConfig::default() }
+}
+
+/// A queue that may compress completions.
+fn compressing<const N: usize>(play: fn(&mut PlayedRx, u32)) -> Box<dyn Work> {
+    let config = RxQueueConfig { cqe_compression: true, ..RxQueueConfig::default() };
+    Box::new(Rx::<N> { play, ..Rx::new(&Bench::new(), &config) })
 }
 
 /// Completions of packets that share large buffers, so many strides each, for TCP over IPv4 with a
@@ -107,28 +134,50 @@ fn plain(played: &mut PlayedRx, len_bytes: u32) {
     played.complete(RUN, len_bytes);
 }
 
-/// Completions in compressed blocks of 32, for TCP over IPv4 with a hash.
-fn compressed(played: &mut PlayedRx, len_bytes: u32) {
-    let mini = MiniCqe::zeroed().with_byte_cnt(len_bytes).with_rx_hash_result(0x1234_5678);
-    let mut array = [0; 64];
-    array.chunks_mut(MiniCqe::SIZE_BYTES).for_each(|place| place.copy_from_slice(&mini.0));
-    let arrays: Vec<_> = (0..BURST as u32 / MINI_CQES_PER_ENTRY)
-        .map(|at| ((at * MINI_CQES_PER_ENTRY).max(1), array))
-        .collect();
-    for _ in 0..RUN / BURST as u32 {
-        let title = Cqe64::zeroed()
-            .with_byte_cnt(BURST as u32)
-            .with_rx_hash_l3(1)
-            .with_rx_hash_l4(1)
-            .with_l3_ok(true)
-            .with_l4_ok(true)
-            .with_l3_hdr_type(2)
-            .with_l4_hdr_type(1)
-            .with_wqe_counter(played.counter())
-            .with_opcode(CqeOpcode::RESPONDER_SEND.0)
-            .with_format(CqeFormat::COMPRESSED.0);
-        played.complete_block(title, &arrays, BURST as u32);
+/// What all packets of a compressed block have in common, TCP over IPv4 with a hash.
+fn title(count: u32) -> Cqe64 {
+    Cqe64::zeroed()
+        .with_byte_cnt(count)
+        .with_rx_hash_l3(1)
+        .with_rx_hash_l4(1)
+        .with_l3_ok(true)
+        .with_l4_ok(true)
+        .with_l3_hdr_type(2)
+        .with_l4_hdr_type(1)
+        .with_opcode(CqeOpcode::RESPONDER_SEND.0)
+        .with_format(CqeFormat::COMPRESSED.0)
+}
+
+/// Completions in compressed blocks of `COUNT`, of which each is made by its number.
+fn play_blocks<const COUNT: u32>(played: &mut PlayedRx, mini: impl Fn(u32) -> MiniCqe) {
+    for _ in 0..RUN / COUNT {
+        let first = played.counter();
+        let arrays: Vec<_> = (0..COUNT)
+            .step_by(MINI_CQES_PER_ENTRY as usize)
+            .map(|start| {
+                let mut array = [0; 64];
+                for (place, at) in array.chunks_mut(MiniCqe::SIZE_BYTES).zip(start..) {
+                    place.copy_from_slice(&mini(first + at).0);
+                }
+                (start.max(1), array)
+            })
+            .collect();
+        played.complete_block(title(COUNT).with_wqe_counter(first), &arrays, COUNT);
     }
+}
+
+/// Completions in compressed blocks of `COUNT`.
+fn compressed<const COUNT: u32>(played: &mut PlayedRx, len_bytes: u32) {
+    let mini = MiniCqe::zeroed().with_byte_cnt(len_bytes).with_rx_hash_result(0x1234_5678);
+    play_blocks::<COUNT>(played, |_| mini);
+}
+
+/// The same of packets that share large buffers, a stride each.
+fn compressed_strides(played: &mut PlayedRx, len_bytes: u32) {
+    play_blocks::<32>(played, |number| {
+        let stride = number % Striding::STRIDES;
+        MiniCqe::zeroed().with_byte_cnt(1 << 16 | len_bytes).with_rx_hash_result(stride)
+    });
 }
 
 /// Receives `N` packets at a time.
@@ -193,14 +242,19 @@ fn verify(queue: &RxQueue, played: &PlayedRx, received: u32, len_bytes: u32) {
 struct RxOne {
     queue: RxQueue,
     played: PlayedRx,
+    play: fn(&mut PlayedRx, u32),
     held: ArrayVec<Mbuf, { RUN as usize }>,
     received: u32,
 }
 
 impl RxOne {
     fn new(config: &RxQueueConfig) -> Self {
-        let (queue, played) = Bench::new().rx(config);
-        Self { queue, played, held: ArrayVec::new(), received: 0 }
+        Self::of(&Bench::new(), config)
+    }
+
+    fn of(bench: &Bench, config: &RxQueueConfig) -> Self {
+        let (queue, played) = bench.rx(config);
+        Self { queue, played, play: plain, held: ArrayVec::new(), received: 0 }
     }
 }
 
@@ -208,7 +262,7 @@ impl Work for RxOne {
     fn prepare(&mut self) {
         self.received = self.received.wrapping_add(self.held.len() as u32);
         self.queue.cache().put_bulk(&mut self.held);
-        self.played.complete(RUN, FRAME_BYTES);
+        (self.play)(&mut self.played, FRAME_BYTES);
     }
 
     fn run(&mut self) {

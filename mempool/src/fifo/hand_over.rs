@@ -10,7 +10,11 @@ use std::{
 use arrayvec::ArrayVec;
 
 use super::{MbufFifo, Packet};
-use crate::{chain::Segment, header::PoolInner, mbuf::Mbuf};
+use crate::{
+    chain::Segment,
+    header::{Header, PoolInner},
+    mbuf::Mbuf,
+};
 
 /// Packets on their way into an [`MbufFifo`]: see [`MbufFifo::hand_over`].
 #[derive(Debug)]
@@ -132,16 +136,20 @@ impl<const N: usize> HandOver<'_, N> {
         let start = self.fifo.index(self.fifo.head);
         let to_end = self.fifo.slots.len() - start;
         let most = max.min(self.len - self.taken);
-        if to_end < K {
-            // The chain that goes on at the other end of the array.
-            let one = most.min(self.fifo.room() / K).min(1);
-            return self.take_chains_at::<K>(one, each);
-        }
-        let most = most.min(self.fifo.room().min(to_end) / K);
         // SAFETY: `taken <= len`, and the array has as many elements.
         let front = unsafe { self.packets.as_ptr().add(self.taken) };
-        let pool = self.fifo.pool.inner_ptr();
-        let (slots, _) = self.fifo.slots[start..start + most * K].as_chunks_mut::<K>();
+        let (pool, room) = (self.fifo.pool.inner_ptr(), self.fifo.room());
+        // A chain that goes on at the other end of the array is put together here, so that `each`
+        // stands in the code once: else it may become a function, and what it changes stand in
+        // memory.
+        let mut split = [const { MaybeUninit::uninit() }; K];
+        let is_split = to_end < K;
+        let slots = if is_split {
+            &mut slice::from_mut(&mut split)[..most.min(room / K).min(1)]
+        } else {
+            let most = most.min(room.min(to_end) / K);
+            self.fifo.slots[start..start + most * K].as_chunks_mut::<K>().0
+        };
         let mut n = 0;
         while n < slots.len() {
             // SAFETY: one of `taken..len`.
@@ -151,33 +159,119 @@ impl<const N: usize> HandOver<'_, N> {
             slots[n] = buffers;
             n += 1;
         }
+        if is_split && n != 0 {
+            self.fifo.put_behind(&split);
+        }
         self.fifo.head = self.fifo.head.wrapping_add((n * K) as u32);
         self.taken += n;
         n
     }
 
-    /// As [`HandOver::take_chains`], slot by slot: at most `max` chains, for which there is room.
-    // Not a function of its own: what `each` changes would then have to stand in memory.
+    /// Does what [`HandOver::take_chains`] does with chains of two, for an `each` that is so short
+    /// that the compiler lets it stand in the code twice: the loop needs fewer registers.
     #[inline(always)]
-    fn take_chains_at<const K: usize>(
+    pub fn take_pairs(
         &mut self,
         max: usize,
-        mut each: impl FnMut(Packet<'_>, [Segment<'_>; K]) -> bool,
+        mut each: impl FnMut(Packet<'_>, [Segment<'_>; 2]) -> bool,
+    ) -> usize {
+        let start = self.fifo.index(self.fifo.head);
+        let to_end = self.fifo.slots.len() - start;
+        let most = max.min(self.len - self.taken);
+        if to_end < 2 {
+            // The chain that goes on at the other end of the array.
+            let one = most.min(self.fifo.room() / 2).min(1);
+            return self.take_pair(one, each);
+        }
+        let most = most.min(self.fifo.room().min(to_end) / 2);
+        // SAFETY: `taken <= len`, and the array has as many elements.
+        let front = unsafe { self.packets.as_ptr().add(self.taken) };
+        let pool = self.fifo.pool.inner_ptr();
+        let (slots, _) = self.fifo.slots[start..start + most * 2].as_chunks_mut::<2>();
+        let mut n = 0;
+        while n < slots.len() {
+            // SAFETY: one of `taken..len`.
+            let Some(buffers) = (unsafe { offer::<2>(front.add(n), pool, &mut each) }) else {
+                break;
+            };
+            slots[n] = buffers;
+            n += 1;
+        }
+        self.fifo.head = self.fifo.head.wrapping_add((n * 2) as u32);
+        self.taken += n;
+        n
+    }
+
+    /// As [`HandOver::take_pairs`]: at most `max` chains, for which there is room.
+    #[inline(always)]
+    fn take_pair(
+        &mut self,
+        max: usize,
+        mut each: impl FnMut(Packet<'_>, [Segment<'_>; 2]) -> bool,
     ) -> usize {
         let pool = self.fifo.pool.inner_ptr();
         for n in 0..max {
             // SAFETY: one of `taken..len`: `max` chains are left.
             let offered =
-                unsafe { offer::<K>(self.packets.as_ptr().add(self.taken), pool, &mut each) };
+                unsafe { offer::<2>(self.packets.as_ptr().add(self.taken), pool, &mut each) };
             let Some(buffers) = offered else { return n };
-            for buffer in buffers {
-                let at = self.fifo.index(self.fifo.head);
-                self.fifo.slots[at] = buffer;
-                self.fifo.head = self.fifo.head.wrapping_add(1);
-            }
+            self.fifo.put_behind(&buffers);
+            self.fifo.head = self.fifo.head.wrapping_add(2);
             self.taken += 1;
         }
         max
+    }
+
+    /// Moves chains of up to `MOST` segments into the list, at most `max`, as long as `each`
+    /// answers `true`, and takes them apart as [`HandOver::take_chains`] does. Returns how many. Stops at
+    /// the first packet that is not a chain of buffers of the list's pool that nobody shares, and
+    /// at one that has more segments than that, or than the list has room for.
+    #[inline(always)]
+    pub fn take_long_chains<const MOST: usize>(
+        &mut self,
+        max: usize,
+        mut each: impl for<'s> FnMut(Packet<'s>, Parts<'s>) -> bool,
+    ) -> usize {
+        let most = max.min(self.len - self.taken);
+        let pool = self.fifo.pool.inner_ptr();
+        let mut split = [const { MaybeUninit::uninit() }; MOST];
+        for n in 0..most {
+            // SAFETY: one of `taken..len`, and a copy that is not dropped: the original leaves when
+            // its segments belong to the list, and is given back if `each` panics.
+            let mbuf =
+                ManuallyDrop::new(unsafe { ptr::read(self.packets.as_ptr().add(self.taken)) });
+            let segments = mbuf.nb_segs();
+            let start = self.fifo.index(self.fifo.head);
+            if segments < 2 || segments > MOST || segments > self.fifo.room() {
+                return n;
+            }
+            // A chain that goes on at the other end of the array is put together elsewhere.
+            let is_split = segments > self.fifo.slots.len() - start;
+            let slots = if is_split {
+                &mut split[..segments]
+            } else {
+                &mut self.fifo.slots[start..start + segments]
+            };
+            let Some(parts) = lay_out(&mbuf, pool, slots) else { return n };
+            if !each(Packet { mbuf: &mbuf, is_simple: false }, parts.clone()) {
+                return n;
+            }
+            // SAFETY: the packet and its chain are the hand-over's, which gives them to the list:
+            // all segments are plain. What is not last loses its successor; what is, has none.
+            unsafe {
+                (*mbuf.0.as_ptr()).nb_segs = 1;
+                for header in parts.headers {
+                    (*header.as_ptr()).next = ptr::null_mut();
+                    (*header.as_ptr()).home.unmark_of(pool);
+                }
+            }
+            if is_split {
+                self.fifo.put_behind(&split[..segments]);
+            }
+            self.fifo.head = self.fifo.head.wrapping_add(segments as u32);
+            self.taken += 1;
+        }
+        most
     }
 
     /// Takes the next packet out without adding it to the list.
@@ -187,6 +281,64 @@ impl<const N: usize> HandOver<'_, N> {
         // SAFETY: the next packet, which is behind `taken` now.
         Some(unsafe { ptr::read(mbuf) })
     }
+}
+
+impl MbufFifo {
+    /// Puts buffers behind the head, which stays, wherever the array ends.
+    fn put_behind(&mut self, buffers: &[MaybeUninit<Mbuf>]) {
+        for (n, buffer) in buffers.iter().enumerate() {
+            let at = self.index(self.head.wrapping_add(n as u32));
+            // SAFETY: a copy of a handle, or of nothing: the other one is never used.
+            self.slots[at] = unsafe { ptr::read(buffer) };
+        }
+    }
+}
+
+/// The segments of a chain: see [`HandOver::take_long_chains`].
+#[derive(Debug, Clone)]
+pub struct Parts<'s> {
+    /// All are those of one packet, which is borrowed.
+    headers: slice::Iter<'s, NonNull<Header>>,
+}
+
+impl<'s> Iterator for Parts<'s> {
+    type Item = Segment<'s>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Segment<'s>> {
+        // SAFETY: as the field says.
+        self.headers.next().map(|header| unsafe { Segment::of(*header) })
+    }
+}
+
+/// Writes the segments of a chain, which has as many as there are slots; `None` unless all are
+/// plain buffers of the pool.
+#[inline(always)]
+fn lay_out<'s>(
+    mbuf: &'s Mbuf,
+    pool: NonNull<PoolInner>,
+    slots: &'s mut [MaybeUninit<Mbuf>],
+) -> Option<Parts<'s>> {
+    let (last, before) = slots.split_last_mut()?;
+    let mut header = mbuf.0;
+    for slot in before {
+        // SAFETY: a header of the chain that the Mbuf owns.
+        if !unsafe { &(*header.as_ptr()).home }.is_only_chained(pool) {
+            return None;
+        }
+        slot.write(Mbuf(header));
+        // SAFETY: as above. The mark says that a segment follows.
+        header = unsafe { NonNull::new_unchecked((*header.as_ptr()).next) };
+    }
+    // SAFETY: as above.
+    if !unsafe { &(*header.as_ptr()).home }.is_unmarked(pool) {
+        return None;
+    }
+    last.write(Mbuf(header));
+    // SAFETY: all slots are written, and an Mbuf is a transparent pointer to a header.
+    let headers =
+        unsafe { slice::from_raw_parts(slots.as_ptr().cast::<NonNull<Header>>(), slots.len()) };
+    Some(Parts { headers: headers.iter() })
 }
 
 /// Shows a chain to `each`, and takes it apart if the answer is `true`.

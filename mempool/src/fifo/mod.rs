@@ -22,7 +22,7 @@ mod packet;
 #[cfg(test)]
 mod tests;
 
-pub use hand_over::HandOver;
+pub use hand_over::{HandOver, Parts};
 pub use packet::Packet;
 
 /// Largest capacity of a fifo.

@@ -170,6 +170,57 @@ fn chains_are_taken_apart_across_the_wrap_and_freed_in_bulk() {
     assert_eq!((own.stats().shared, other.stats().shared), (64, 64));
 }
 
+/// The same in pairs, and by the way for chains of any length, starting at every place.
+#[test]
+fn pairs_and_long_chains_are_taken_apart_across_the_wrap() {
+    let own = pool(64);
+    let mut cache = own.cache();
+    let mut fifo = MbufFifo::new(&own, 8);
+    let chain = |segments: u8| {
+        let mut first = packet(&own, 1);
+        (2..=segments).for_each(|tag| first.chain(packet(&own, tag)).unwrap());
+        first
+    };
+    for segments in (2..=8).cycle().take(60) {
+        let mut packets = ArrayVec::<Mbuf, 2>::new();
+        packets.push(chain(segments));
+        let mut run = fifo.hand_over(&mut packets);
+        let taken = if segments == 2 {
+            run.take_pairs(9, |packet, parts| {
+                packet.nb_segs() == 2 && parts.map(|part| part.data()[0]) == [1, 2]
+            })
+        } else {
+            assert_eq!(run.take_long_chains::<2>(9, |_, _| true), 0, "longer than that");
+            assert_eq!(run.take_pairs(9, |_, _| true), 0, "no pair");
+            assert_eq!(run.take_long_chains::<8>(9, |_, _| false), 0, "refused");
+            run.take_long_chains::<8>(9, |packet, parts| {
+                let tags: Vec<_> = parts.map(|part| part.data()[0]).collect();
+                packet.nb_segs() == tags.len() && tags == (1..=segments).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!((taken, run.is_done()), (1, true), "{segments}");
+        drop(run);
+        assert_eq!((fifo.len(), fifo.complex_end), (segments.into(), fifo.tail), "all simple");
+        for tag in 1..=segments {
+            let mbuf = fifo.pop().unwrap();
+            assert_eq!((mbuf.nb_segs(), mbuf.data()[0], mbuf.is_simple_of(&own)), (1, tag, true));
+        }
+    }
+    // Whatever is shared or too long for the list stays whole.
+    let shared = chain(3);
+    let clone = shared.clone_ref(&mut cache).unwrap();
+    fifo.push(packet(&own, 9)).unwrap();
+    for mbuf in [shared, chain(8)] {
+        let segments = mbuf.nb_segs();
+        let mut packets = ArrayVec::<Mbuf, 1>::new();
+        packets.push(mbuf);
+        assert_eq!(fifo.hand_over(&mut packets).take_long_chains::<8>(9, |_, _| true), 0);
+        assert_eq!((packets[0].nb_segs(), packets[0].pkt_len()), (segments, 20 * segments));
+    }
+    drop((clone, cache, fifo));
+    assert_eq!(own.stats().shared, 64);
+}
+
 /// A packet whose clones are gone is as good as new, and so is its buffer.
 #[test]
 fn what_was_shared_once_is_simple_again() {

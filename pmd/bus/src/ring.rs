@@ -353,6 +353,26 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
         Some(Slot { ptr, ring: PhantomData })
     }
 
+    /// Copies 16 to 256 bytes to `at`, wherever that is, with few wide stores that overlap.
+    /// `false`, and nothing done, for another length, and where the entry ends within the bytes. Nobody
+    /// polls on a word of theirs.
+    #[inline(always)]
+    #[must_use]
+    pub fn copy_bytes(&self, at: usize, bytes: &[u8]) -> bool {
+        if at > STRIDE || bytes.len() > STRIDE - at {
+            return false;
+        }
+        // SAFETY: `at + bytes.len()` is at most the length of the entry, which is borrowed with its
+        // ring.
+        unsafe {
+            let to = self.ptr.add(at);
+            store_ends::<1>(to, bytes)
+                || store_ends::<2>(to, bytes)
+                || store_ends::<4>(to, bytes)
+                || store_ends::<8>(to, bytes)
+        }
+    }
+
     #[inline(always)]
     fn word32<const OFF: usize>(&self) -> &AtomicU32 {
         const { Word::<STRIDE, OFF, 4>::OK };

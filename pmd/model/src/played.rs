@@ -8,7 +8,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
-use ferrocx_bus::{BusError, PciIdentity};
+use ferrocx_bus::{BusError, DoorbellKind, PciIdentity};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CqeSyndrome;
@@ -179,13 +179,23 @@ impl Still {
     ///
     /// [`BusError`] without memory for its registers.
     pub fn new(config: NicConfig) -> Result<Self, BusError> {
+        Self::with_blueflame(config, DoorbellKind::Plain)
+    }
+
+    /// The same with BlueFlame registers that are written in this way, and that nobody reads.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError`] without memory for its registers.
+    pub fn with_blueflame(config: NicConfig, blueflame: DoorbellKind) -> Result<Self, BusError> {
         let identity = PciIdentity {
             vendor: PciIdentity::VENDOR_MELLANOX,
             device: config.identity.device_id(),
             name: "model".into(),
             numa_node: None,
         };
-        let (transport, side) = pair(LocalConfig { identity, ..LocalConfig::default() })?;
+        let (transport, side) =
+            pair(LocalConfig { identity, blueflame, ..LocalConfig::default() })?;
         let nic = Arc::new(Mutex::new(Nic::new(side, config)));
         let (stepped, now) = (Arc::clone(&nic), Mutex::new(0));
         transport.set_idle_hook(Some(Arc::new(move || {

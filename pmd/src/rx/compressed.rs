@@ -9,6 +9,7 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::mini_cqe_format;
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, MINI_CQES_PER_ENTRY, MiniCqe, OP_OWN_MASK};
 
+use super::completions::{Completions, Stop};
 use super::meta::{describe, meta};
 use super::{Kind, RESPONDER_SEND, RxRing};
 use ferrocx_core::QueueFault;
@@ -186,7 +187,27 @@ impl RxRing {
         self.cq.ci = self.cq.ci.wrapping_add(1);
         self.ring.ci = self.ring.ci.wrapping_add(1);
         self.stats.bytes += u64::from(len);
+        self.take_run(out);
         true
+    }
+
+    /// Takes the packets behind one whose completion was not compressed, as long as theirs are not
+    /// either, and as far as a lap of the completion queue and the buffers' array go.
+    #[inline(always)]
+    fn take_run<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) {
+        let lap = self.cq.left_of_lap(self.cq.ci);
+        let mut run = Completions::<false>::of(self.cq.ring.view(), self.cq.ci, self.last_mask);
+        run.wanted =
+            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let taken = self.elts.pop_filled(out, lap, &mut run) as u32;
+        self.ring.ci = self.ring.ci.wrapping_add(taken);
+        self.cq.ci = self.cq.ci.wrapping_add(taken);
+        let Completions { bytes, stop, .. } = run;
+        self.stats.bytes += bytes;
+        // Whatever else there is, the next look tells.
+        if let Stop::TooLong(len) = stop {
+            self.too_long(len);
+        }
     }
 
     /// Moves packets of the open block to `out`, as far as the buffers' array goes; returns how

@@ -14,9 +14,11 @@
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
-//! several buffers to a work request and a slower path; what those look like is in `shape`. Queues
-//! that are [striding](crate::Striding) take many packets to a buffer: `strides`.
+//! several buffers to a work request and a slower path, which is in `slow`; what those look like is
+//! in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer:
+//! `strides`.
 
+mod completions;
 mod compressed;
 mod meta;
 mod missed;
@@ -33,13 +35,13 @@ pub use wake::sleep_on;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_bus::{Ring, RingView, Slot};
+use ferrocx_bus::Ring;
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, DropCounter, Handle, INVALID_OPCODE,
     QueueFault, QueueState, RegionKeys, RxQueueRef,
 };
-use ferrocx_mempool::{Arrivals, Mbuf, MbufFifo, Pool, PoolCache};
+use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, MiniCqe, OP_OWN_MASK};
 use ferrocx_prm::wqe::Data;
@@ -47,6 +49,7 @@ use ferrocx_prm::wqe::Data;
 use crate::config::RxQueueConfig;
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
+use completions::{Completions, Stop};
 use meta::{describe, stamp};
 use shape::SegmentShape;
 use wake::Wake;
@@ -128,6 +131,8 @@ enum Kind {
     Compressed,
     /// Several buffers to a work request.
     Scattered,
+    /// The same, of two pools.
+    Split,
     /// Many packets to a buffer.
     Striding,
 }
@@ -136,56 +141,11 @@ impl Kind {
     fn of(config: &RxQueueConfig, shape: Shape) -> Self {
         match (config.striding.is_some(), shape.log_segs != 0) {
             (true, _) => Self::Striding,
+            _ if config.split.is_some() => Self::Split,
             (_, true) => Self::Scattered,
             _ if config.cqe_compression => Self::Compressed,
             _ if config.timestamps => Self::Stamped,
             _ => Self::Plain,
-        }
-    }
-}
-
-/// Completions of a burst, one after the other.
-struct Completions<'r, const STAMPED: bool> {
-    cqes: RingView<'r, 64>,
-    /// Of the next one: its place in bytes, and its last dword.
-    at: u32,
-    wanted: u32,
-    last_mask: u32,
-    /// The one that was found.
-    cqe: Slot<'r, 64>,
-    /// Of all so far.
-    bytes: u64,
-    stop: Stop,
-}
-
-impl<const STAMPED: bool> Arrivals for Completions<'_, STAMPED> {
-    #[inline(always)]
-    fn next(&mut self) -> Option<u32> {
-        let cqe = self.cqes.at_byte(self.at);
-        let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        if (last ^ self.wanted) & self.last_mask != 0 {
-            self.stop = Stop::Odd(last);
-            return None;
-        }
-        self.at = self.at.wrapping_add(Cqe64::SIZE_BYTES as u32);
-        self.wanted = self.wanted.wrapping_add(Cqe64::WQE_COUNTER.of(1));
-        self.cqe = cqe;
-        let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        self.bytes += u64::from(len);
-        Some(len)
-    }
-
-    #[inline(always)]
-    fn too_long(&mut self, len: u32) {
-        self.bytes -= u64::from(len);
-        self.stop = Stop::TooLong(len);
-    }
-
-    #[inline(always)]
-    fn describe(&mut self, mbuf: &mut Mbuf) {
-        describe(mbuf, &self.cqe);
-        if STAMPED {
-            stamp(mbuf, &self.cqe);
         }
     }
 }
@@ -199,7 +159,8 @@ impl RxRing {
             Kind::Plain => self.burst_plainly::<N, false>(out),
             Kind::Stamped => self.burst_plainly::<N, true>(out),
             Kind::Compressed => self.burst_compressed(out),
-            Kind::Scattered => self.burst_scattered(out),
+            Kind::Scattered => self.burst_scattered::<N, false>(out),
+            Kind::Split => self.burst_scattered::<N, true>(out),
             Kind::Striding => self.burst_strides(out),
         }
     }
@@ -210,16 +171,8 @@ impl RxRing {
         &mut self,
         out: &mut ArrayVec<Mbuf, N>,
     ) -> usize {
-        let cqes = self.cq.ring.view();
-        let mut arrivals = Completions::<STAMPED> {
-            cqes,
-            at: self.cq.ci.wrapping_mul(Cqe64::SIZE_BYTES as u32),
-            wanted: 0,
-            last_mask: self.last_mask,
-            cqe: cqes.at(0),
-            bytes: 0,
-            stop: Stop::Full,
-        };
+        let mut arrivals =
+            Completions::<STAMPED>::of(self.cq.ring.view(), self.cq.ci, self.last_mask);
         let mut received = 0;
         loop {
             // As far as the owner bit stays the same.
@@ -373,16 +326,6 @@ impl RxRing {
     }
 }
 
-/// Why a burst ended.
-enum Stop {
-    /// No room in the vector, or no buffer in the ring.
-    Full,
-    /// A completion that is not the expected one; its last dword.
-    Odd(u32),
-    /// A completion with this many bytes.
-    TooLong(u32),
-}
-
 /// Refuses what this device or these settings cannot have together.
 fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError> {
     let RxQueueConfig { cqe_compression, timestamps, split, striding, .. } = config;
@@ -435,7 +378,7 @@ impl RxQueue {
             wake.watch(&cq, &cq_handle)?;
         }
         let split = config.split.as_ref();
-        let split = split.map(|split| shape::Split::of(device, split, config.cache_size));
+        let split = split.map(|split| shape::Split::of(device, split, (config.cache_size, shape)));
         let strides = config.striding.as_ref();
         let strides = strides.map(|of| {
             strides::Strides::new(device, of, shape.log_size, headroom, config.cache_size)
@@ -501,13 +444,17 @@ impl RxQueue {
     /// RSS hash, mark and VLAN tag, and its timestamp if the queue was asked for it. Buffers are
     /// posted again in the same call. It allocates nothing, takes no lock and makes no system call.
     /// After a fault it returns 0: see [`RxQueue::stats`] and [`RxQueue::reset`].
+    ///
+    /// What a call costs is shared by the packets that it finds: a burst of one takes several times
+    /// what [`RxQueue::rx_one`] does.
     #[inline]
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.hot.burst(out)
     }
 
     /// Takes the next received packet, if there is one: [`RxQueue::rx_burst`] for a core that acts
-    /// on each packet as it comes.
+    /// on each packet as it comes. Of a queue that splits, strides, compresses completions or needs
+    /// several buffers for a frame it is a burst of one.
     #[inline]
     pub fn rx_one(&mut self) -> Option<Mbuf> {
         match self.hot.one_lined_up() {

@@ -12,11 +12,11 @@
 
 use ferrocx_core::wq::{RecvRing, RqAttr, put_data};
 use ferrocx_core::{ConfigError, Device, DeviceError, Handle, RegionKeys};
-use ferrocx_mempool::{Pool, PoolCache};
+use ferrocx_mempool::{MbufFifo, Pool, PoolCache};
 use ferrocx_prm::cqe::Cqe64;
-use ferrocx_prm::wqe::INVALID_LKEY;
+use ferrocx_prm::wqe::{Data, INVALID_LKEY};
 
-use super::{L2_BYTES, RxRing, strides};
+use super::{L2_BYTES, REFILL, RxRing, strides};
 use crate::config::{BufferSplit, RxQueueConfig, Striding};
 
 /// Sizes of a receive queue, checked.
@@ -100,12 +100,18 @@ impl Shape {
 
 /// Of a queue that splits: where the bytes behind the header go.
 pub(super) struct Split {
-    pub(super) header_bytes: u16,
+    header_bytes: u16,
     /// Bytes of a payload buffer.
-    pub(super) room: u16,
+    room: u16,
     pub(super) cache: PoolCache,
+    /// Payload buffers in the ring. They may be ahead of the headers.
+    pub(super) elts: MbufFifo,
+    /// Payload buffers of a work request.
+    pub(super) of_each: usize,
+    /// Where the next one goes: work request, and segment of it.
+    at: (u32, u32),
     /// What turns a payload buffer's stamped address into the one to post.
-    pub(super) post_offset: u64,
+    post_offset: u64,
     /// Keeps the payload pool's region mapped.
     pub(super) keys: RegionKeys,
 }
@@ -114,7 +120,7 @@ impl Split {
     pub(super) fn of(
         device: &Device,
         split: &BufferSplit,
-        cache_size: usize,
+        (cache_size, shape): (usize, Shape),
     ) -> Result<Box<Self>, DeviceError> {
         let BufferSplit { header_bytes, payload } = split;
         let keys = device.region_keys(payload)?;
@@ -122,11 +128,45 @@ impl Split {
             header_bytes: *header_bytes,
             room: payload.data_room_bytes() as u16,
             cache: payload.cache_with_size(cache_size),
+            elts: MbufFifo::new(payload, 1 << (shape.log_size + shape.log_segs)),
+            of_each: (1 << shape.log_segs) - 1,
+            at: (0, FIRST_PAYLOAD),
             post_offset: keys.stamp_to_iova,
             keys,
         }))
     }
+
+    /// Puts payload buffers into all places of `ring` that have none, many at a time as long as the
+    /// pool has so many.
+    pub(super) fn fill(&mut self, ring: &RecvRing) {
+        let (log_segs, most) = (ring.log_segments(), ring.entries() as usize * self.of_each);
+        let (view, offset, mut at) = (ring.view(), self.post_offset, self.at);
+        let mut at_once = REFILL * self.of_each;
+        while at_once != 0 && self.elts.len() < most {
+            let n = at_once.min(most - self.elts.len());
+            let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
+                let slot = view.at((at.0 << log_segs).wrapping_add(at.1));
+                slot.store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
+                at.1 += 1;
+                if at.1 >> log_segs != 0 {
+                    at = (at.0.wrapping_add(1), FIRST_PAYLOAD);
+                }
+            });
+            // Fewer than wanted: as many as there are, one by one.
+            at_once = if posted != 0 { at_once } else { usize::from(at_once > 1) };
+        }
+        self.at = at;
+    }
+
+    /// After a reset of the queue: no buffers, and the next goes to the first place.
+    pub(super) fn restart(&mut self) {
+        self.elts.free(self.elts.len(), &mut self.cache);
+        self.at = (0, FIRST_PAYLOAD);
+    }
 }
+
+/// Segment of a work request that the first payload buffer is.
+const FIRST_PAYLOAD: u32 = 1;
 
 /// A data segment of a work request.
 #[derive(Debug, Clone, Copy)]
@@ -188,11 +228,10 @@ impl RxRing {
             (_, None) => (self.cache.pool(), segs),
         };
         // Only whole work requests are posted.
-        let of_pool = |buffers: usize| (buffers >> self.ring.log_segments()) * of_each;
         DeviceError::PoolTooSmall {
             pool: pool.name().to_owned(),
-            need: of_pool(self.elts.capacity()),
-            got: of_pool(self.elts.len()),
+            need: self.ring.entries() as usize * of_each,
+            got: self.ring.outstanding() as usize * of_each,
         }
     }
 }

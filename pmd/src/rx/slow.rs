@@ -2,18 +2,14 @@
 
 use arrayvec::ArrayVec;
 use ferrocx_core::{Odd, QueueFault};
-use ferrocx_mempool::{Mbuf, OlFlags, PoolCache, RxMeta};
+use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::Data;
 
 use super::compressed::Mini;
-use super::meta::meta;
+use super::meta::{describe, stamp};
 use super::shape::SegmentShape;
 use super::{Kind, REFILL, RESPONDER_SEND, RxRing};
-use crate::config::RxQueueConfig;
-
-/// Most buffers of a work request.
-const MAX_SEGS: usize = RxQueueConfig::MAX_SEGMENTS as usize;
 
 impl RxRing {
     /// Looks at a completion that is not the expected one, of a queue that was made for no other.
@@ -60,14 +56,23 @@ impl RxRing {
 
     /// Receives scattered and split packets.
     #[inline(never)]
-    pub(super) fn burst_scattered<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
-        let before = out.len();
+    pub(super) fn burst_scattered<const N: usize, const SPLIT: bool>(
+        &mut self,
+        out: &mut ArrayVec<Mbuf, N>,
+    ) -> usize {
+        let (before, ci) = (out.len(), self.cq.ci);
         let mut bytes = 0;
         while out.len() < N && self.stats.fault.is_none() {
-            let Some((len, meta, ticks)) = self.next_completion() else { break };
-            let Some(mut mbuf) = self.take_packet(len, meta) else { continue };
-            if self.is_stamped {
-                mbuf.set_rx_timestamp(ticks);
+            let Some((len, meta)) = self.next_completion() else { break };
+            let Some(mut mbuf) = self.take_packet::<SPLIT>(len) else { continue };
+            if let Some(meta) = meta {
+                mbuf.set_meta(meta);
+            } else {
+                let cqe = self.cq.ring.at(self.cq.ci.wrapping_sub(1));
+                describe(&mut mbuf, &cqe);
+                if self.is_stamped {
+                    stamp(&mut mbuf, &cqe);
+                }
             }
             bytes += u64::from(len);
             out.push(mbuf);
@@ -75,14 +80,44 @@ impl RxRing {
         let received = out.len() - before;
         self.stats.packets += received as u64;
         self.stats.bytes += bytes;
-        self.cq.tell();
-        self.refill_segments();
-        self.ring.tell();
+        if self.cq.ci != ci {
+            self.cq.tell();
+        }
+        // When nothing comes there is time to post few.
+        let missing = self.ring.missing() as usize;
+        if missing >= REFILL || missing != 0 && received == 0 {
+            self.refill_segments();
+            self.ring.tell();
+        }
         received
     }
 
-    /// Length, metadata and timestamp of the next completion, which is consumed.
-    fn next_completion(&mut self) -> Option<(u32, RxMeta, u64)> {
+    /// Length of the next packet, whose completion is consumed; and what a compressed one says
+    /// about it. The other kind stands in front of the next one.
+    #[inline(always)]
+    fn next_completion(&mut self) -> Option<(u32, Option<RxMeta>)> {
+        if !self.mini.is_active() {
+            let cqe = self.cq.ring.at(self.cq.ci);
+            let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            let expected =
+                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            let outstanding = self.ring.outstanding();
+            if outstanding != 0 && (last ^ expected) & self.last_mask == 0 {
+                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
+                self.cq.ci = self.cq.ci.wrapping_add(1);
+                return Some((len, None));
+            }
+            // The usual end of a burst: the entry is still the device's.
+            if outstanding != 0 && (last ^ expected) & 1 != 0 {
+                return None;
+            }
+        }
+        self.next_rarely()
+    }
+
+    /// The same of a compressed block, and what is wrong.
+    #[inline(never)]
+    fn next_rarely(&mut self) -> Option<(u32, Option<RxMeta>)> {
         if !self.mini.is_active() {
             if self.ring.outstanding() == 0 {
                 self.look_for_overrun();
@@ -90,58 +125,49 @@ impl RxRing {
             }
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-            let expected =
-                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
-            if (last ^ expected) & self.last_mask == 0 {
-                let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-                let found = (len, meta(&cqe), cqe.load_be64::<{ Cqe64::TIMESTAMP.offset }>());
-                self.cq.ci = self.cq.ci.wrapping_add(1);
-                return Some(found);
-            }
             if !self.take_title(last, self.ring.ci as u16, self.ring.outstanding()) {
                 return None;
             }
         }
         let (hash, len, meta) = self.next_mini();
         let has_hash = meta.flags.contains(OlFlags::RX_RSS_HASH);
-        Some((len, RxMeta { rss_hash: if has_hash { hash } else { 0 }, ..meta }, 0))
+        Some((len, Some(RxMeta { rss_hash: if has_hash { hash } else { 0 }, ..meta })))
     }
 
-    /// Takes the packet of the next work request out of the ring. Buffers that it did not need go
-    /// back to the cache.
-    fn take_packet(&mut self, len: u32, meta: RxMeta) -> Option<Mbuf> {
+    /// Takes the packet of the next work request out of the ring, without what is known about it.
+    /// Buffers that it did not need go back to the cache.
+    #[inline(always)]
+    fn take_packet<const SPLIT: bool>(&mut self, len: u32) -> Option<Mbuf> {
         if len > self.room_bytes {
             self.too_long(len);
             return None;
         }
         self.ring.ci = self.ring.ci.wrapping_add(1);
-        let mut packet: Option<Mbuf> = None;
-        let mut left = len;
-        for segment in 0..1 << self.ring.log_segments() {
-            let mut mbuf = self.elts.pop()?;
-            let SegmentShape { headroom, room, .. } = self.shapes[usize::from(segment != 0)];
-            let meta = if segment == 0 { meta } else { RxMeta::default() };
-            let part = left.min(room);
-            if part == 0 && segment != 0 {
-                self.payload_cache().put(mbuf);
+        let SegmentShape { headroom, room, .. } = self.shapes[0];
+        let mut packet = self.elts.pop()?;
+        let mut left = len.saturating_sub(room);
+        // The parts were cut to fit.
+        let fits = packet.init_rx(headroom, len - left, RxMeta::default());
+        debug_assert!(fits);
+        let (elts, cache) = match &mut self.split {
+            Some(split) if SPLIT => (&mut split.elts, &mut split.cache),
+            _ => (&mut self.elts, &mut self.cache),
+        };
+        let SegmentShape { headroom, room, .. } = self.shapes[1];
+        for _ in 1..1 << self.ring.log_segments() {
+            let mut mbuf = elts.pop()?;
+            if left == 0 {
+                cache.put(mbuf);
                 continue;
             }
-            // The parts were cut to fit.
-            let fits = mbuf.init_rx(headroom, part, meta);
-            debug_assert!(fits);
+            let part = left.min(room);
             left -= part;
-            match &mut packet {
-                None => packet = Some(mbuf),
-                // A chain of at most eight is never too long.
-                Some(packet) => drop(packet.chain(mbuf)),
-            }
+            let fits = mbuf.init_rx(headroom, part, RxMeta::default());
+            debug_assert!(fits);
+            // A chain of at most eight is never too long.
+            drop(packet.chain(mbuf));
         }
-        packet
-    }
-
-    /// The stock of the buffers behind the first of a work request.
-    fn payload_cache(&mut self) -> &mut PoolCache {
-        self.split.as_mut().map_or(&mut self.cache, |split| &mut split.cache)
+        Some(packet)
     }
 
     /// Posts whole work requests, as far as the pools have buffers.
@@ -173,34 +199,28 @@ impl RxRing {
         }
     }
 
-    /// The same for a queue that splits: a header and payload buffers, or none of them.
+    /// The same for a queue that splits: headers for which there is payload.
     fn refill_split(&mut self) {
-        let segs = 1usize << self.ring.log_segments();
-        while self.ring.missing() > 0 {
-            let Some(split) = &mut self.split else { return };
-            let mut mbufs = ArrayVec::<Mbuf, MAX_SEGS>::new();
-            let has_all = self.cache.get_raw_bulk(&mut mbufs, 1)
-                && split.cache.get_raw_bulk(&mut mbufs, segs - 1);
-            if !has_all {
-                self.cache.put_bulk(&mut mbufs);
-                self.stats.no_mbuf += 1;
-                return;
-            }
-            let first = self.ring.pi.wrapping_mul(segs as u32);
-            let mut offset = self.post_offset;
-            for (at, mbuf) in mbufs.into_iter().enumerate() {
-                let address = mbuf.room_iova().wrapping_add(offset);
-                self.ring
-                    .view()
-                    .at(first.wrapping_add(at as u32))
-                    .store_be64::<{ Data::ADDR.offset }>(address);
-                offset = split.post_offset;
-                if let Err(mbuf) = self.elts.push(mbuf) {
-                    unreachable!("room for every buffer of the ring: {mbuf:?}");
-                }
-            }
-            self.ring.pi = self.ring.pi.wrapping_add(1);
+        let Some(split) = &mut self.split else { return };
+        split.fill(&self.ring);
+        let missing = self.ring.missing();
+        let with_payload = (split.elts.len() / split.of_each) as u32 - self.ring.outstanding();
+        let (wqes, offset, log_segs) =
+            (self.ring.view(), self.post_offset, self.ring.log_segments());
+        let (mut pi, end) = (self.ring.pi, self.ring.pi.wrapping_add(with_payload));
+        let mut at_once = REFILL;
+        while at_once != 0 && pi != end {
+            let n = at_once.min(end.wrapping_sub(pi) as usize);
+            let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
+                let slot = wqes.at(pi << log_segs);
+                slot.store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
+                pi = pi.wrapping_add(1);
+            });
+            // Fewer than wanted: as many as there are, one by one.
+            at_once = if posted != 0 { at_once } else { usize::from(at_once > 1) };
         }
+        self.ring.pi = pi;
+        self.stats.no_mbuf += u64::from(with_payload < missing || pi != end);
     }
 
     /// The pool has fewer buffers than a whole refill: takes what there is.
@@ -242,6 +262,9 @@ impl RxRing {
         if let Some(strides) = &mut self.strides {
             strides.restart();
         }
+        if let Some(split) = &mut self.split {
+            split.restart();
+        }
         self.fill();
     }
 
@@ -251,6 +274,9 @@ impl RxRing {
         self.elts.leak();
         if let Some(strides) = &mut self.strides {
             strides.leak();
+        }
+        if let Some(split) = &mut self.split {
+            split.elts.leak();
         }
         std::mem::forget(self._keys.clone());
         std::mem::forget(self.split.as_ref().map(|split| split.keys.clone()));

@@ -182,7 +182,7 @@ impl<'a> Part<'a> {
 
 /// The bytes behind the first `skip` of a packet, by segment. Empty pieces are left out.
 #[inline(always)]
-fn parts<'a>(packet: &Packet<'a>, mut skip: usize) -> impl Iterator<Item = Part<'a>> {
+fn parts<'a>(packet: &Packet<'a>, mut skip: usize) -> impl Iterator<Item = Part<'a>> + Clone {
     packet.segments().filter_map(move |segment| {
         let len = segment.data_len();
         let skipped = skip.min(len);

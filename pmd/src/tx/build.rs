@@ -3,12 +3,15 @@
 use ferrocx_core::RegionKeys;
 use ferrocx_core::wq::{SendRing, Unit, put_data};
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment};
-use ferrocx_prm::wqe::{ETH_VLAN_INSERT, Eth};
+use ferrocx_prm::Layout;
+use ferrocx_prm::wqe::{DS_BYTES, ETH_VLAN_INSERT, Eth, InlineHeader};
 
 use crate::stats::TxStats;
 
 /// Units that control and Ethernet segment take.
 pub(super) const HEADER_DS: u32 = 2;
+/// Where the data of an inline data segment behind them starts.
+pub(super) const INLINE_AT: usize = HEADER_DS as usize * DS_BYTES + InlineHeader::SIZE_BYTES;
 /// Flags that say something about a request.
 pub(super) const OFFLOADS: OlFlags = CHECKSUMS.union(ALONE);
 /// Requests that packets may share.
@@ -41,6 +44,10 @@ pub(super) struct Requests {
     pub(super) vlan_insert: bool,
     /// Requests to which the device needs headers.
     pub(super) in_header: OlFlags,
+    /// What a request without headers does not do for a packet.
+    pub(super) not_bare: OlFlags,
+    /// The queue's pool lies in foreign memory, which the processor never reads.
+    pub(super) is_foreign: bool,
     pub(super) max_tso_bytes: usize,
     /// Packets may ask for a timestamp.
     pub(super) takes_stamps: bool,
@@ -84,21 +91,6 @@ pub(super) const fn checksums(flags: OlFlags) -> u32 {
     (flags.bits() & CHECKSUMS.bits()) << SHIFT
 }
 
-/// How a packet is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// In a request that it may share.
-    Shared,
-    /// By a request of one block that points to it.
-    Single,
-    /// By a request that points to each segment of a chain.
-    Chain,
-    /// By a request that holds its first bytes and points to the rest.
-    Headed,
-    /// By any other request.
-    Other,
-}
-
 /// The word that has a tag inserted.
 #[inline(always)]
 pub(super) const fn insert_vlan(tci: u16) -> u32 {
@@ -115,10 +107,11 @@ impl Requests {
         stats: &mut TxStats,
     ) -> Result<(), Refusal> {
         let Some(first) = packets.peek() else { return Ok(()) };
-        let (kind, flags) = (self.kind(&first), first.flags());
-        let count = match kind {
-            Kind::Shared => {
-                let flags = first.flags() & OFFLOADS;
+        let flags = first.flags();
+        let is_single = first.is_simple() || first.nb_segs() == 1;
+        let count =
+            if self.multi_packet && is_single && !first.wants(ALONE) && first.data_len() != 0 {
+                let flags = flags & OFFLOADS;
                 let word = checksums(flags);
                 let is_plain = |packet: &Packet<'_>| !packet.wants(OFFLOADS);
                 let is_alike = |packet: &Packet<'_>| packet.flags() & OFFLOADS == flags;
@@ -133,61 +126,113 @@ impl Requests {
                 } else {
                     self.post_pointers::<N, true>(packets, stats, is_plain, 0)
                 }
-            }
-            Kind::Single if first.wants(ALONE) => self.post_singles::<N, true>(packets, stats),
-            Kind::Single => self.post_singles::<N, false>(packets, stats),
-            Kind::Chain => match first.nb_segs() {
-                2 => self.post_chains::<N, 2>(packets, stats),
-                3 => self.post_chains::<N, 3>(packets, stats),
-                _ => self.post_chains::<N, 4>(packets, stats),
-            },
-            Kind::Headed if first.wants(OlFlags::TX_TSO) => {
-                self.post_headed::<N, true>(packets, stats)
-            }
-            Kind::Headed => self.post_headed::<N, false>(packets, stats),
-            Kind::Other => 0,
-        };
+            } else if !self.is_bare(&first) || first.pkt_len() <= self.inline_bytes {
+                return self.post_rarer(packets, stats);
+            } else if first.is_simple() {
+                if first.wants(ALONE) {
+                    self.post_singles::<N, true>(packets, stats)
+                } else {
+                    self.post_singles::<N, false>(packets, stats)
+                }
+            } else {
+                let is_quick = !first.wants(ALONE) && self.inline_bytes == 0;
+                let count = match first.nb_segs() {
+                    2 if is_quick => self.post_pairs(packets, stats),
+                    3 if is_quick => self.post_chains::<N, 3, false>(packets, stats),
+                    4 if is_quick => self.post_chains::<N, 4, false>(packets, stats),
+                    _ => return self.post_rarer(packets, stats),
+                };
+                return if count == 0 { self.post_others(packets, stats) } else { Ok(()) };
+            };
         // What the quick ways do not take, the last one does, or says why not.
         match count {
             0 => return self.post_others(packets, stats),
-            1 if matches!(kind, Kind::Shared | Kind::Single) => {
-                self.post_unlike(packets, stats, flags);
-            }
+            1 => self.post_unlike(packets, stats, flags),
             _ => {}
         }
         Ok(())
     }
 
+    /// Does what [`Requests::post`] does for kinds of packets that are sent less often, and do not
+    /// share requests.
+    #[inline(never)]
+    fn post_rarer<const N: usize>(
+        &mut self,
+        packets: &mut HandOver<'_, N>,
+        stats: &mut TxStats,
+    ) -> Result<(), Refusal> {
+        let Some(first) = packets.peek() else { return Ok(()) };
+        let (flags, segments) = (first.flags(), first.nb_segs());
+        let (alone, is_bare) = (flags & ALONE, self.is_bare(&first));
+        let is_large = alone == OlFlags::TX_TSO;
+        let has_header = is_large || alone.is_empty() && self.min_inline != 0;
+        let copies = self.inline_bytes != 0;
+        let is_short = first.pkt_len() <= self.inline_bytes;
+        let count = match segments {
+            1 if is_bare => {
+                let count = match (first.is_simple(), alone.is_empty()) {
+                    (true, true) if is_short => self.post_copies::<N, false>(packets, stats),
+                    (true, false) if is_short => self.post_copies::<N, true>(packets, stats),
+                    _ => self.post_each(packets, stats, alone),
+                };
+                if count == 1 {
+                    self.post_unlike(packets, stats, flags);
+                }
+                count
+            }
+            1 if self.is_stamped(alone) => self.post_stamped(packets, stats),
+            1 if is_large => self.post_headed::<N, true>(packets, stats),
+            1 if has_header => self.post_headed::<N, false>(packets, stats),
+            2 if is_bare && !copies => self.post_chains::<N, 2, true>(packets, stats),
+            3 if is_bare && !copies => self.post_chains::<N, 3, true>(packets, stats),
+            4 if is_bare && !copies => self.post_chains::<N, 4, true>(packets, stats),
+            5 if is_bare && !copies && alone.is_empty() => {
+                self.post_chains::<N, 5, false>(packets, stats)
+            }
+            6 if is_bare && !copies && alone.is_empty() => {
+                self.post_chains::<N, 6, false>(packets, stats)
+            }
+            7 if is_bare && !copies && alone.is_empty() => {
+                self.post_chains::<N, 7, false>(packets, stats)
+            }
+            8 if is_bare && !copies && alone.is_empty() => {
+                self.post_chains::<N, 8, false>(packets, stats)
+            }
+            5.. if is_bare && !copies => self.post_long::<N, false, false>(packets, stats, alone),
+            2.. if is_large => self.post_gathered::<N, true>(packets, stats, alone, segments),
+            2.. if is_bare || has_header => {
+                self.post_gathered::<N, false>(packets, stats, alone, segments)
+            }
+            _ => 0,
+        };
+        if count == 0 { self.post_others(packets, stats) } else { Ok(()) }
+    }
+
+    /// Whether a packet that wants this alone wants its timestamp and nothing but what a request
+    /// without headers does.
+    fn is_stamped(&self, alone: OlFlags) -> bool {
+        let rest = alone.difference(OlFlags::TX_TIMESTAMP);
+        rest != alone
+            && self.takes_stamps
+            && self.min_inline == 0
+            && !rest.intersects(self.not_bare)
+    }
+
+    /// Whether a packet wants nothing but what a request without headers does.
+    #[inline(always)]
+    fn is_bare(&self, packet: &Packet<'_>) -> bool {
+        self.min_inline == 0 && !packet.wants(self.not_bare)
+    }
+
+    /// What a device, which inserts tags or does not, does only by requests with headers, or one by
+    /// one.
+    pub(super) fn not_bare(vlan_insert: bool) -> OlFlags {
+        if vlan_insert { ALONE.difference(OlFlags::TX_VLAN_INSERT) } else { ALONE }
+    }
+
     /// Requests that a device, which inserts tags or does not, carries out on headers only.
     pub(super) fn in_header(vlan_insert: bool) -> OlFlags {
         if vlan_insert { OlFlags::TX_TSO } else { CHANGES }
-    }
-
-    /// How a packet is sent, as a rule: one that the quick way refuses goes the way of
-    /// [`Kind::Other`].
-    #[inline(always)]
-    fn kind(&self, packet: &Packet<'_>) -> Kind {
-        let alone = packet.flags() & ALONE;
-        if alone.is_empty()
-            && self.multi_packet
-            && packet.data_len() != 0
-            && (packet.is_simple() || packet.nb_segs() == 1)
-        {
-            Kind::Shared
-        } else if !packet.is_simple() {
-            let is_short = (2..=4).contains(&packet.nb_segs());
-            if is_short && self.min_inline == 0 { Kind::Chain } else { Kind::Other }
-        } else if packet.data_len() <= self.inline_bytes {
-            Kind::Other
-        } else if alone == OlFlags::TX_TSO || (alone.is_empty() && self.min_inline != 0) {
-            Kind::Headed
-        } else if alone.is_empty()
-            || (alone == OlFlags::TX_VLAN_INSERT && self.vlan_insert && self.min_inline == 0)
-        {
-            Kind::Single
-        } else {
-            Kind::Other
-        }
     }
 
     /// Key and address by which this device reaches a segment: those that stand in its buffer,

@@ -27,24 +27,33 @@ impl Requests {
         let alone = if LARGE { OlFlags::TX_TSO } else { OlFlags::empty() };
         let opcode = if LARGE { Opcode::LSO } else { Opcode::SEND };
         let mut bytes = 0;
-        // As many as fit if all are long. One that might just fit goes the way of [`Kind::Other`].
+        // As many as fit if all are long. One that might just fit is posted by `post_others`.
         let most = self.ring.free_blocks() / MAX_HEADED_BLOCKS;
         let count = packets.take_while(most as usize, |packet| {
             if !packet.is_simple() || packet.flags() & ALONE != alone {
                 return false;
             }
-            let (headers, word) = match self.large(&packet) {
-                _ if !LARGE => (self.min_inline, checksums(packet.flags())),
-                Some(large) => large,
-                None => return false,
+            let (headers, word) = if LARGE {
+                let Some(large) = self.large(&packet) else { return false };
+                large
+            } else {
+                (self.min_inline, checksums(packet.flags()))
             };
             let len = packet.data_len();
             let Some(first) = packet.segments().next() else { return false };
-            let is_copied = !LARGE && len <= self.inline_bytes;
-            if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES || is_copied {
+            if first.is_foreign() || headers >= len || headers > MAX_HEADER_BYTES {
                 return false;
             }
             let data = first.data();
+            if !LARGE && len <= self.inline_bytes {
+                let mut wqe = self.ring.begin();
+                wqe.eth(word, &data[..headers]);
+                wqe.inline_one(&data[headers..]);
+                let ds = wqe.ds();
+                self.ring.close(Control::new(opcode), ds, blocks_of(ds));
+                bytes += len;
+                return true;
+            }
             let (rest, address) = (len - headers, packet.data_address() + headers);
             let is_usual = post_usual(&mut self.ring, opcode, word, (data, headers), |unit| {
                 self.own.put(unit, rest, address);

@@ -17,8 +17,8 @@
 //! # Completions
 //!
 //! The last request of a burst asks for a completion once enough packets went out since the last
-//! that did, or the ring runs low. Requests complete in order, so each completion ends all before
-//! it. What is expected is noted: a completion for anything else stops the queue.
+//! that did, or the ring or the list of buffers in flight runs low. Requests complete in order, so
+//! each completion ends all before it. What is expected is noted: a completion for anything else stops the queue.
 //!
 //! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
 //!
@@ -26,13 +26,14 @@
 //!
 //! `build` decides which way the packets at the front of a burst go; each way, which writes the
 //! requests of packets that are alike, is a file: `many` those that packets share, `single` those
-//! that point to one packet, `headed` those that hold its headers, and `any` those for everything
-//! else. Single frames go past all of that: `frame` builds them, and `one` sends them. `stamps`
-//! keeps the timestamps of what was sent, and `slow` is what happens rarely: faults and restart.
+//! that point to one packet or hold it, `headed` those that hold its headers, `gathered` those for
+//! chains with headers or copied, and `any` those for everything else. Single frames go past all of
+//! that: `frame` builds them, and `one` sends them. `stamps` keeps the timestamps of what was sent, and `slow` is what happens rarely: faults and restart.
 
 mod any;
 mod build;
 mod frame;
+mod gathered;
 mod headed;
 mod many;
 mod one;
@@ -193,7 +194,11 @@ impl TxRing {
         self.requests.ring.stop_line();
         let ring = &self.requests.ring;
         let unsignalled = self.packets() - self.signalled;
-        if unsignalled >= self.signal_every || ring.outstanding() > ring.entries() / 2 {
+        // Of chains, the buffers may run out before the blocks do.
+        let most_in_use = ring.outstanding().max(self.elts.len() as u32);
+        let is_low = most_in_use > ring.entries() / 2;
+        // The last request may have asked for one already: for its timestamp.
+        if unsignalled >= self.signal_every || is_low && unsignalled != 0 {
             self.signal(None);
         }
         self.requests.ring.ring_doorbell();
@@ -216,7 +221,7 @@ impl TxRing {
     /// Reads completions and frees what they end.
     #[inline(always)]
     fn reap(&mut self) {
-        let before = self.cq.ci;
+        let mut elts_end = None;
         for _ in 0..self.completions_per_burst {
             if self.signals_head == self.signals_tail {
                 break;
@@ -239,9 +244,10 @@ impl TxRing {
             self.signals_tail = self.signals_tail.wrapping_add(1);
             self.requests.ring.ci = signal.end;
             self.completed = signal.packets;
-            self.free_until(signal.elts_end);
+            elts_end = Some(signal.elts_end);
         }
-        if self.cq.ci != before {
+        if let Some(end) = elts_end {
+            self.free_until(end);
             self.cq.tell();
         }
     }
@@ -306,6 +312,8 @@ impl TxQueue {
             min_inline: limits.min_inline_bytes.into(),
             vlan_insert: limits.vlan_insert,
             in_header: Requests::in_header(limits.vlan_insert),
+            not_bare: Requests::not_bare(limits.vlan_insert),
+            is_foreign: pool.is_foreign(),
             max_tso_bytes: limits.max_tso_bytes as usize,
             takes_stamps: kept != 0,
             stamp: None,

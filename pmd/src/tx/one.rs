@@ -99,9 +99,13 @@ impl TxRing {
             self.stats.full += 1;
             return false;
         }
-        let mut wqe = ring.begin();
         let (units, _) = frame.pairs.as_flattened().as_chunks();
-        units.iter().take(frame.ds as usize).skip(1).for_each(|unit| wqe.unit().store(unit));
+        if let Some(run) = ring.run() {
+            run.copy_units::<0>(units);
+        } else {
+            let mut wqe = ring.begin();
+            units.iter().take(frame.ds as usize).skip(1).for_each(|unit| wqe.unit().store(unit));
+        }
         ring.close(Control::new(Opcode::SEND), frame.ds, blocks_of(frame.ds));
         self.stats.packets += 1;
         self.stats.bytes += bytes as u64;

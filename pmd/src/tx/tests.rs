@@ -117,7 +117,6 @@ fn completion_is_asked_for_after_32_packets() {
 #[test]
 fn checksum_and_vlan_request_is_literal() {
     let mut fixture = fixture();
-    fixture.tx.hot.requests.vlan_insert = true;
     let mut mbuf = fixture.packet(&[1; 60]);
     let address = mbuf.data_iova();
     let wanted = OlFlags::TX_IP_CSUM | OlFlags::TX_L4_CSUM | OlFlags::TX_VLAN_INSERT;
@@ -249,6 +248,43 @@ fn chain_requests_are_literal() {
         assert_eq!(fixture.send([packet]), 1);
         let blocks = if segments == 2 { 1 } else { 2 };
         assert_eq!(fixture.ctrl(64 * blocks)[..4], [0, 0, blocks as u8, 0x29]);
+    }
+}
+
+/// Chains take more of the list of buffers than of the ring: a completion is asked for in time.
+#[test]
+fn chains_never_fill_the_list_for_good() {
+    for segments in [2, 4, 5, 8, 9, 16] {
+        let mut fixture = fixture();
+        let mut sent = 0;
+        for _ in 0..200 {
+            let mut pieces: Vec<_> = (0..segments).map(|at| fixture.packet(&[at; 60])).collect();
+            let mut whole = pieces.remove(0);
+            pieces.into_iter().for_each(|piece| whole.chain(piece).unwrap());
+            sent += fixture.send([whole]);
+            if fixture.tx.stats().full != 0 {
+                break;
+            }
+            fixture.played.complete();
+        }
+        assert_eq!((sent, fixture.tx.stats().full), (200, 0), "{segments}");
+    }
+}
+
+/// A request asks for one completion, whatever the reasons to ask.
+#[test]
+fn stamped_packet_in_the_second_half_completes_once() {
+    let mut fixture = fixture();
+    fixture.tx.hot.requests.multi_packet = false;
+    fixture.tx.hot.requests.takes_stamps = true;
+    fixture.tx.hot.stamps = super::Stamps::new(8);
+    for round in 0..4 {
+        let mut packets: Vec<_> = (0..40).map(|_| fixture.packet(&[0; 60])).collect();
+        packets[39].set_tx_timestamp(round);
+        assert_eq!(fixture.send(packets), 40);
+        assert_eq!(fixture.played.complete(), 1);
+        assert_eq!((fixture.tx.reclaim(), fixture.tx.fault()), (0, None));
+        assert_eq!(fixture.tx.next_timestamp().map(|stamp| stamp.id), Some(round));
     }
 }
 

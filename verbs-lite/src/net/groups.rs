@@ -64,6 +64,10 @@ impl Network {
     /// frames into the port, and tells switches and routers of the VLAN by IGMP or MLD, for as
     /// long as [`Network::poll`] is called. Joins are counted.
     ///
+    /// A network is that of an [`RdmaContext`](crate::RdmaContext), which is refused for a port
+    /// without RoCE v2, though multicast needs none of it. On such a port
+    /// [`ferrocx_net::membership`] does the same over queues of one's own.
+    ///
     /// Where the frames go is for flow rules to say, or
     /// [`Qp::attach_multicast`](crate::Qp::attach_multicast). 32 IPv4 groups share a MAC address:
     /// match the group in the rule.

@@ -27,7 +27,10 @@ use ferrocx_prm::wqe::{
 };
 
 pub use recv::{RecvRing, RqAttr, Strides};
-pub use send::{Bell, ONE_RUN_BYTES, Position, Ready, RunOfBlocks, SendRing, SqAttr, Written};
+pub use send::{
+    Bell, EndOfRun, ONE_RUN_BYTES, Position, Ready, RunOfBlocks, RunOfRequests, SendRing, SqAttr,
+    Written,
+};
 pub use shared::{SharedRing, XrcSrqAttr};
 
 /// A unit of a work request: segments are made of these.
@@ -96,6 +99,13 @@ pub fn put_inline_16(units: Slot<'_, { 2 * DS_BYTES }>, data: &[u8; 16]) {
     units.store_raw64::<{ InlineHeader::INLINE.offset }>(pair(header, word(0)));
     units.store_raw64::<{ DS_BYTES / 2 }>(pair(word(4), word(8)));
     units.store_raw64::<DS_BYTES>(pair(word(12), 0));
+}
+
+/// Writes the header of an inline data segment of `len` bytes, which follow, in a unit of which the
+/// rest stays.
+#[inline(always)]
+pub fn put_inline_header(unit: Unit<'_>, len: u32) {
+    unit.store_be32::<{ InlineHeader::INLINE.offset }>(INLINE_SEG | len);
 }
 
 /// Writes an Ethernet segment without the headers behind its own bytes: checksum requests and
@@ -219,7 +229,7 @@ impl<'r> Wqe<'r> {
             return;
         }
         let Some((start, _)) = bytes.split_first_chunk::<INLINE_START_BYTES>() else {
-            return self.inline(bytes.len(), [bytes]);
+            return self.inline_anywhere(bytes.len(), [bytes]);
         };
         let mut first = [0; DS_BYTES];
         let (header, data) = first.split_at_mut(InlineHeader::SIZE_BYTES);
@@ -229,9 +239,28 @@ impl<'r> Wqe<'r> {
         self.bytes_from(bytes, INLINE_START_BYTES);
     }
 
-    /// Appends an inline data segment of `len` bytes, the pieces one behind the other.
+    /// Appends an inline data segment of `len` bytes, the pieces one behind the other, as
+    /// [`Wqe::inline_one`] does.
+    #[inline(always)]
+    pub fn inline<'a, I>(&mut self, len: usize, pieces: I)
+    where
+        I: IntoIterator<Item = &'a [u8]> + Clone,
+    {
+        let mut data = self.at.wrapping_add(InlineHeader::SIZE_BYTES as u32);
+        for piece in pieces.clone() {
+            if !self.view.copy_bytes(data, piece) {
+                return self.inline_anywhere(len, pieces);
+            }
+            data = data.wrapping_add(piece.len() as u32);
+        }
+        let header = self.view.at_byte(self.at);
+        header.store_be32::<{ InlineHeader::INLINE.offset }>(INLINE_SEG | len as u32);
+        self.at = self.at.wrapping_add(inline_units(len) << LOG_DS_BYTES);
+    }
+
+    /// The same, unit by unit: where the ring ends within the bytes, for one.
     #[inline]
-    pub fn inline<'a>(&mut self, len: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
+    fn inline_anywhere<'a>(&mut self, len: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
         let mut unit = [0; DS_BYTES];
         let mut filled = InlineHeader::SIZE_BYTES;
         unit[..filled].copy_from_slice(&(INLINE_SEG | len as u32).to_be_bytes());

@@ -129,6 +129,53 @@ impl<'r> RunOfBlocks<'r> {
     }
 }
 
+/// Requests of up to [`ONE_RUN_BYTES`] that are being written, each of a length of its own: see
+/// [`SendRing::run_of_requests`].
+#[derive(Debug)]
+pub struct RunOfRequests<'r> {
+    view: RingView<'r, BASIC_BLOCK_BYTES>,
+    /// The first two words of all control segments, but for index and length.
+    words: u64,
+    /// The next block, and the first one of the request before.
+    at: u32,
+    last: u32,
+}
+
+/// Where a [`RunOfRequests`] ends.
+#[derive(Debug, Clone, Copy)]
+#[must_use = "the ring does not know of it"]
+pub struct EndOfRun {
+    at: u32,
+    last: u32,
+}
+
+impl<'r> RunOfRequests<'r> {
+    /// Room for the next request, of which the caller writes all but the control segment; `None`
+    /// where the ring ends within.
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> Option<Slot<'r, ONE_RUN_BYTES>> {
+        self.view.run::<ONE_RUN_BYTES>(self.at)
+    }
+
+    /// Writes the control segment of the request in that room, of `ds` units. The caller made sure
+    /// of its blocks.
+    #[inline(always)]
+    pub fn close(&mut self, room: &Slot<'r, ONE_RUN_BYTES>, ds: u32) {
+        let place = u64::from(Ctrl::WQE_INDEX.of(self.at)) << 32;
+        room.store_be64::<{ Ctrl::OPCODE.offset }>(self.words | place | u64::from(ds));
+        room.store_raw64::<{ Ctrl::CE.offset }>(0);
+        self.last = self.at;
+        self.at = self.at.wrapping_add(blocks_of(ds));
+    }
+
+    /// Where it ends.
+    #[inline(always)]
+    pub fn end(&self) -> EndOfRun {
+        EndOfRun { at: self.at, last: self.last }
+    }
+}
+
 /// The ring of a send queue, of Ethernet or of a queue pair.
 #[derive(Debug)]
 pub struct SendRing {
@@ -325,6 +372,29 @@ impl SendRing {
             self.pi += u64::from(count * blocks);
             let last = self.blocks.at((self.pi as u32).wrapping_sub(blocks));
             self.last = last.load_raw64::<{ Ctrl::OPCODE.offset }>();
+        }
+    }
+
+    /// Starts a run of requests without immediate data, fence and completion. They are counted by
+    /// [`SendRing::post_run`].
+    #[inline(always)]
+    #[must_use]
+    pub fn run_of_requests(&self, opcode: Opcode) -> RunOfRequests<'_> {
+        RunOfRequests {
+            view: self.blocks.view(),
+            words: u64::from(opcode.0) << 32 | u64::from(self.qpn_word),
+            at: self.pi as u32,
+            last: self.pi as u32,
+        }
+    }
+
+    /// Moves past the requests of a run that started here.
+    #[inline(always)]
+    pub fn post_run(&mut self, EndOfRun { at, last }: EndOfRun) {
+        let blocks = at.wrapping_sub(self.pi as u32);
+        if blocks != 0 {
+            self.pi += u64::from(blocks);
+            self.last = self.blocks.at(last).load_raw64::<{ Ctrl::OPCODE.offset }>();
         }
     }
 
