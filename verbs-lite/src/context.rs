@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
+use ferrocx_mempool::unique_domain;
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::Command;
@@ -109,6 +110,8 @@ pub struct PortAttr {
 /// State that all objects of a device share.
 #[derive(Debug)]
 pub(crate) struct ContextCore {
+    /// A number that no other context in this process ever has.
+    pub(crate) id: u32,
     device: Device,
     pub(crate) attr: DeviceAttr,
     pub(crate) roce: RoceCap,
@@ -147,6 +150,7 @@ impl ContextCore {
         let variant = AtomicU8::new(FIRST_VARIANT);
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
         let core = Self {
+            id: unique_domain(),
             device,
             attr,
             roce,

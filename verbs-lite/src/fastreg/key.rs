@@ -48,8 +48,8 @@ impl Number {
     }
 
     /// Whether a proof is of the use that the low byte has now.
-    fn is_ended_by(self, proof: &InvalidatedRkey) -> bool {
-        proof.is_of(Rkey(self.value()), self.lap)
+    fn is_ended_by(self, proof: &InvalidatedRkey, device: u32) -> bool {
+        proof.is_of(Rkey(self.value()), device, self.lap)
     }
 }
 
@@ -273,7 +273,7 @@ impl<const IS_WINDOW: bool> BoundKey<IS_WINDOW> {
         self,
         proof: InvalidatedRkey,
     ) -> Result<FreeKey<IS_WINDOW>, (Self, InvalidatedRkey)> {
-        let is_own = self.0.number.is_ended_by(&proof);
+        let is_own = self.0.number.is_ended_by(&proof, self.0.pd.core.id);
         if is_own { Ok(self.into_free()) } else { Err((self, proof)) }
     }
 
@@ -308,25 +308,30 @@ mod tests {
 
     #[test]
     fn a_proof_is_of_one_use_of_a_low_byte() {
-        let proof_of = |number: Number| InvalidatedRkey::new(Rkey(number.value()));
+        const DEVICE: u32 = 3;
+        let proof_of = |number: Number| InvalidatedRkey::new(Rkey(number.value()), DEVICE);
         let mut number = Number::new(0x1234_56f0);
         let first = proof_of(number);
-        assert!(number.is_ended_by(&first));
+        assert!(number.is_ended_by(&first, DEVICE));
+        assert!(!number.is_ended_by(&first, DEVICE + 1), "another device gave the same number");
         for round in 1..=600 {
             number.advance();
             assert_eq!(number.value() >> 8, 0x12_3456);
-            assert!(!number.is_ended_by(&first), "{round}");
-            assert!(number.is_ended_by(&proof_of(number)), "{round}");
+            assert!(!number.is_ended_by(&first, DEVICE), "{round}");
+            assert!(number.is_ended_by(&proof_of(number), DEVICE), "{round}");
         }
         for variant in [number.value[0] - 1, 0xf0, 0x10, 0xf0] {
             let before = proof_of(number);
             number.set_variant(variant);
-            assert!(!number.is_ended_by(&first) && !number.is_ended_by(&before), "{variant}");
-            assert!(number.is_ended_by(&proof_of(number)), "{variant}");
+            assert!(
+                !number.is_ended_by(&first, DEVICE) && !number.is_ended_by(&before, DEVICE),
+                "{variant}"
+            );
+            assert!(number.is_ended_by(&proof_of(number), DEVICE), "{variant}");
         }
         // Another key that the device gave the same number.
         let before = proof_of(number);
-        assert!(!Number::new(number.value()).is_ended_by(&before));
-        assert_eq!(size_of::<Option<InvalidatedRkey>>(), 8, "no room in a completion");
+        assert!(!Number::new(number.value()).is_ended_by(&before, DEVICE));
+        assert_eq!(size_of::<Option<InvalidatedRkey>>(), 12, "no room in a completion");
     }
 }
