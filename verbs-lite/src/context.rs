@@ -15,6 +15,7 @@ use ferrocx_prm::vport::{NicVportContext, field_select};
 
 use crate::command::Execute;
 use crate::error::VerbsError;
+use crate::fastreg::Posted;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::receivers::Receivers;
 use crate::types::{Gid, Mtu};
@@ -124,6 +125,8 @@ pub(crate) struct ContextCore {
     pub(crate) initiators: Mutex<Weak<dyn Any + Send + Sync>>,
     /// Which queue pairs take receives from which shared queue.
     pub(crate) receivers: Receivers,
+    /// Keys whose requests have not ended.
+    pub(crate) posted: Posted,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
     /// Looks in a row at which the firmware waited for an answer.
@@ -160,6 +163,7 @@ impl ContextCore {
             uars: Mutex::default(),
             initiators: Mutex::new(Weak::<()>::new()),
             receivers: Receivers::default(),
+            posted: Posted::default(),
             variant,
             looks: AtomicU32::new(0),
         };

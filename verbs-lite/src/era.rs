@@ -8,7 +8,7 @@
 //! So completions are stamped when they are taken, with the *era* that it is in their completion
 //! queue. No two completion queues of the process ever have the same era, and those of one queue
 //! grow. A queue pair begins an era in its completion queues when it is made, when it is reset, and
-//! each time that it has posted 2^14 to 2^15 blocks of send requests ([`Belief::mark`]). It
+//! each time that it has posted 2^14 to 2^15 blocks of send requests ([`Belief::keep_marks`]). It
 //! remembers which era that was, and at which position:
 //!
 //! | completion | is refused because |
@@ -197,17 +197,18 @@ impl Belief {
         self.cq.number()
     }
 
-    /// Positions since an era was last begun.
+    /// Begins an era for requests from a position on, if that is [`MARK_EVERY`] behind where the
+    /// last one began. The caller asks often enough, so that it is never twice that.
     #[inline(always)]
-    pub(crate) fn since_mark(&self, position: u32) -> u32 {
-        position.wrapping_sub(self.marks[0].0)
+    pub(crate) fn keep_marks(&mut self, position: u32) {
+        if position.wrapping_sub(self.marks[0].0) >= MARK_EVERY {
+            self.mark(position);
+        }
     }
 
-    /// Begins an era for requests from a position on, which is [`MARK_EVERY`] to twice that behind
-    /// the last such one.
     #[cold]
     #[inline(never)]
-    pub(crate) fn mark(&mut self, position: u32) {
+    fn mark(&mut self, position: u32) {
         let [last, before, _] = self.marks;
         self.marks = [(position, self.cq.stamps.begin()), last, before];
         self.known = NONE;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferrocx_prm::mkey::Mkc;
 
+use super::posted::Hold;
 use super::{HeldMbuf, ListLayout, PageList};
 use crate::error::{PostError, VerbsError};
 use crate::mr::{Memory, Mkey, WindowHold};
@@ -137,8 +138,15 @@ impl Key {
         self.number.set_variant(variant);
     }
 
+    /// Whether the request that binds it has not ended.
+    pub(crate) fn is_posted(&self) -> bool {
+        self.pd.core.posted.is_posted(self.origin)
+    }
+
     /// Puts another mkey in the place of its own, which ends.
     fn renew(&mut self) -> Result<(), VerbsError> {
+        // The next key might get its number, and be bound by the request.
+        VerbsError::none_posted(self.is_posted().into())?;
         let (mkey, value) = Mkey::create(&self.pd, self.mkc, Vec::new())?;
         self.mkey.destroy()?;
         (self.mkey, self.number) = (mkey, Number::new(value));
@@ -149,13 +157,14 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        let Err(error) = self.mkey.destroy() else { return };
-        tracing::error!(%error, "key not destroyed, its memory leaked");
-        if let Some(memory) = &self.memory {
-            memory.leak();
-        }
-        // The device may still reach the packet, or the region through the window.
-        std::mem::forget((self.mbuf.take(), self.region.take()));
+        let hold = Hold {
+            mkey: Arc::clone(&self.mkey),
+            memory: self.memory.take(),
+            mbuf: self.mbuf.take(),
+            region: self.region.take(),
+            _pd: Arc::clone(&self.pd),
+        };
+        self.pd.core.posted.keep(self.origin, hold);
     }
 }
 
@@ -277,12 +286,14 @@ impl<const IS_WINDOW: bool> BoundKey<IS_WINDOW> {
         if is_own { Ok(self.into_free()) } else { Err((self, proof)) }
     }
 
-    /// Ends the key now, in whatever state it is, by destroying it and making another. When this
-    /// returns, no access through it succeeds. A command: not for the data path.
+    /// Ends the key now by destroying it and making another. When this returns, no access through
+    /// it succeeds. A command: not for the data path.
     ///
     /// # Errors
     ///
-    /// The key, and what the device refused: try again.
+    /// The key, with [`VerbsError::StillPosted`] until the request that binds it has ended
+    /// ([`Qp::to_error`](crate::Qp::to_error) makes it end), or with what the device refused: try
+    /// again.
     pub fn revoke(mut self) -> Result<FreeKey<IS_WINDOW>, RevokeError<IS_WINDOW>> {
         match self.0.renew() {
             Ok(()) => Ok(FreeKey(self.0)),

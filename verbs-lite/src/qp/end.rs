@@ -228,8 +228,15 @@ impl<B: Buffers> Sq<B> {
         self.extra_blocks -= blocks as u32 - 1;
         let buffers = slot.buffers.take();
         let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
-            Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),
-            Other::List(list) => (result, Returned::PageList(list)),
+            Other::Nothing => {
+                // It may have bound a window.
+                self.changes.end(self.ring.ci);
+                (result, buffers.map_or(Returned::Nothing, Returned::Buffers))
+            }
+            Other::List(list) => {
+                self.changes.end(self.ring.ci);
+                (result, Returned::PageList(list))
+            }
             Other::Ending(mr) if result.is_ok() => (result, Returned::Mr(mr.into_free())),
             Other::EndingMw(mw) if result.is_ok() => (result, Returned::Mw(mw.into_free())),
             // The part before it may have failed first.

@@ -585,15 +585,15 @@ impl<B: Buffers> Drop for Qp<B> {
             share.keep(received);
         }
         self.detach_all();
-        if let Err(error) = self.objects.destroy() {
-            tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
-            self.sq.leak();
-            if let Some(rq) = &mut self.rq {
-                rq.leak();
-            }
-            // Completions may still come under its numbers.
-            let names = std::mem::take(&mut self.ends.names);
-            std::mem::forget((self.ends.srq.take(), self.ends.xrcd.take(), names));
+        let Err(error) = self.objects.destroy() else {
+            return self.pd.core.posted.gone(self.sq.id);
+        };
+        tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
+        self.sq.leak();
+        if let Some(rq) = &mut self.rq {
+            rq.leak();
         }
+        let names = std::mem::take(&mut self.ends.names);
+        std::mem::forget((self.ends.srq.take(), self.ends.xrcd.take(), names));
     }
 }

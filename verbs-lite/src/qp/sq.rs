@@ -21,7 +21,7 @@ use super::wqe::{Data, Kind, gather};
 use crate::cq::CqCore;
 use crate::era::{Belief, MARK_EVERY};
 use crate::error::{Failure, PostError, Refused};
-use crate::fastreg::{PageList, RegisteredMr};
+use crate::fastreg::{Changes, PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach};
 use crate::window::BoundMw;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
@@ -173,6 +173,8 @@ pub(super) struct Sq<B> {
     pub(super) next_fence: u32,
     /// A number that no other queue ever has.
     pub(super) id: u64,
+    /// What is known of keys by its requests.
+    pub(super) changes: Arc<Changes>,
     /// Positions of requests that ended with an error or "flushed": those since the last reset
     /// last, with an open end.
     pub(super) broken: Vec<Range<u64>>,
@@ -191,6 +193,7 @@ impl<B: Buffers> Sq<B> {
         most: Most,
         frames: Frames,
     ) -> Self {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
             belief: Belief::new(cq, ring.number()),
@@ -208,7 +211,8 @@ impl<B: Buffers> Sq<B> {
             max_inline: most.inline_bytes,
             frames,
             next_fence: 0,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
+            changes: cq.core.posted.made(id),
             broken: Vec::new(),
             carried: None,
         }
@@ -242,10 +246,7 @@ impl<B: Buffers> Sq<B> {
         let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_silent };
         let clear = most.saturating_sub(requests).min(CLEAR_AT_ONCE);
         self.clear_until = self.ring.pi + u64::from(clear);
-        let position = self.ring.pi as u32;
-        if self.belief.since_mark(position) >= MARK_EVERY {
-            self.belief.mark(position);
-        }
+        self.belief.keep_marks(self.ring.pi as u32);
         requests < self.max_wr
     }
 
