@@ -495,7 +495,16 @@ impl Head {
 }
 
 /// One entry of a completion queue, to be given to the queue pair that it names:
-/// [`Qp::complete`](crate::Qp::complete).
+/// [`Qp::complete`](crate::Qp::complete). Others refuse it, and so does the next of the same number
+/// or the same one after a reset. It is good once:
+///
+/// ```compile_fail,E0382
+/// # use ferrocx_verbs_lite::*;
+/// fn twice(qp: &mut Qp, completion: Completion) {
+///     let _ = qp.complete(completion, drop);
+///     let _ = qp.complete(completion, drop);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "the queue pair does not know of it yet"]
 pub struct Completion {

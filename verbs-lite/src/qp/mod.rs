@@ -167,7 +167,7 @@ impl QpType {
 }
 
 /// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong
-/// queue pair.
+/// queue pair, or to one that was reset since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "queue pair {qpn:#08x} was given a completion of opcode {opcode}, WQE {wqe_counter}, queue \
