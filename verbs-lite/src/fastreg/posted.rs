@@ -1,9 +1,9 @@
 //! [`Posted`]: keys whose requests the device has not carried out yet.
 //!
-//! A request names a key by its number alone. A key that were destroyed while its registration
-//! stands in a ring would leave its number to the next key that is made, and the request would bind
-//! that one: to a packet that somebody borrows by then. So what a registration or a binding names is
-//! kept until its request has ended, whatever becomes of the key's owner.
+//! A request names a key by its number alone. If a key were destroyed while its registration
+//! stands in a ring, the next key that is made could have its number, and the request would bind
+//! that one: to a packet that somebody borrows by then. So what a registration or a binding names
+//! is kept until its request has ended, whatever becomes of the key's owner.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -246,8 +246,8 @@ impl<B: Buffers> Qp<B> {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Unsupported`] for raw packets, [`VerbsError::NoSuchCq`] if one of its queues is
-    /// not in `cqs`, or what the device refused.
+    /// [`VerbsError::Unsupported`] for raw packets, [`VerbsError::NoSuchCq`] if one of its queues
+    /// is not in `cqs`, or what the device refused.
     #[doc(alias = "ibv_modify_qp")]
     pub fn abandon(&mut self, cqs: &[&Cq]) -> Result<(), VerbsError> {
         if let Objects::Raw(_) = &self.objects {

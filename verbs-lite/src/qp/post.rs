@@ -152,8 +152,8 @@ impl<B: Buffers> Qp<B> {
     ///
     /// # Errors
     ///
-    /// [`PostError`], with the key: [`PostError::KeyState`] for one whose registration was posted to
-    /// another queue pair and has not ended. Nothing was posted then.
+    /// [`PostError`], with the key: [`PostError::KeyState`] for one whose registration was posted
+    /// to another queue pair and has not ended. Nothing was posted then.
     #[inline(always)]
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn post_local_inv(

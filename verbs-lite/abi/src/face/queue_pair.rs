@@ -44,7 +44,8 @@ impl QueuePair {
     }
 
     /// Runs `end` with the completion queues, after which the device writes no completion of this
-    /// queue pair any more, and drops those that it has written, as the interface promises of destroying and resetting.
+    /// queue pair any more, and drops those that it has written, as the interface promises of
+    /// destroying and resetting.
     pub(super) fn purge<T>(&self, end: impl FnOnce(&[&Cq]) -> T) -> T {
         let queues = self.queues();
         let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, lock(&queue.inner))).collect();
