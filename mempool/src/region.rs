@@ -29,8 +29,8 @@ use crate::{
 /// Buffers of a [`crate::Pool`] lie in a region too, and an [`crate::Mbuf`] gives out slices of
 /// them. So a region serves pools or copying, not both: copying is refused
 /// ([`AccessError::Pooled`]) while a pool lies over the region, and no pool is made over a region
-/// that was copied to or from. [Foreign](Backing::Foreign) memory is never borrowed and serves
-/// both. Whoever moves bytes for a device (the bus, the software NIC) uses the base address, and
+/// that was copied to or from, or whose descriptor was given out. [Foreign](Backing::Foreign)
+/// memory is never borrowed and serves both. Whoever moves bytes for a device (the bus, the software NIC) uses the base address, and
 /// writes only where a posted descriptor points; a write elsewhere is undefined, as a faulty
 /// device's is.
 pub struct Region {
@@ -126,11 +126,20 @@ impl Region {
         self.mapping.page_size()
     }
 
-    /// The descriptor with which another process maps the region, from offset 0. `None` unless
-    /// the backing is [`Backing::Memfd`].
-    #[must_use]
-    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.mapping.fd()
+    /// The descriptor with which another process maps the region, from offset 0, or this one once
+    /// more ([`Region::map_file`]). `None` unless the backing is [`Backing::Memfd`].
+    ///
+    /// Whoever has it may write to the region at any time, so this counts as copying: no pool is
+    /// made over the region from now on.
+    ///
+    /// # Errors
+    /// [`AccessError::Pooled`]: the packets of a pool lie there.
+    pub fn fd(&self) -> Result<Option<BorrowedFd<'_>>, AccessError> {
+        let fd = self.mapping.fd();
+        if fd.is_some() {
+            self.begin_copying()?;
+        }
+        Ok(fd)
     }
 
     /// The node that its memory was bound to, if it was.

@@ -16,7 +16,7 @@ fn a_region_is_zero_page_aligned_and_whole_pages_long() {
         assert_eq!(region.as_ptr() as usize % 4096, 0);
         assert_eq!(region.page_size_bytes(), 4096);
         assert_eq!(region.backing(), Backing::Heap);
-        assert!(region.fd().is_none() && region.warnings().is_empty());
+        assert!(region.fd().unwrap().is_none() && region.warnings().is_empty());
         let mut bytes = vec![0xa5; mapped];
         region.copy_out(0, &mut bytes).unwrap();
         assert!(bytes.iter().all(|b| *b == 0));
@@ -250,7 +250,7 @@ mod mapped {
         assert_eq!(region.backing(), Backing::HugepageRs);
         assert_eq!((region.len_bytes(), region.page_size_bytes()), (4 << 20, 2 << 20));
         assert_eq!(region.as_ptr() as usize % (2 << 20), 0);
-        assert!(region.fd().is_none() && region.warnings().is_empty());
+        assert!(region.fd().unwrap().is_none() && region.warnings().is_empty());
         region.copy_in((4 << 20) - 3, &[1, 2, 3]).unwrap();
     }
 
@@ -263,7 +263,7 @@ mod mapped {
             }
             config.page = page;
             let region = Region::alloc(&config).unwrap();
-            let fd = region.fd().unwrap();
+            let fd = region.fd().unwrap().unwrap();
             let other = memmap2::MmapRaw::map_raw(&fd).unwrap();
             assert_eq!(other.len(), region.len_bytes());
             region.copy_in(100, b"seen").unwrap();
@@ -272,6 +272,29 @@ mod mapped {
             assert_eq!(&seen, b"seen");
             assert!(rustix::fs::ftruncate(fd.as_fd(), 0).is_err());
         }
+    }
+
+    #[test]
+    fn packets_are_in_no_memory_that_can_be_mapped_once_more() {
+        let config = RegionConfig {
+            len_bytes: 1 << 20,
+            page: PageSize::Base4K,
+            shared: true,
+            ..RegionConfig::default()
+        };
+        let pool_config = crate::PoolConfig { count: 64, ..crate::PoolConfig::default() };
+        let region = Region::alloc(&config).unwrap();
+        let pool = crate::Pool::with_region(&pool_config, &region, 0).unwrap();
+        assert!(matches!(region.fd(), Err(AccessError::Pooled)));
+        drop(pool);
+        let fd = region.fd().unwrap().expect("it is shared");
+        let again = Region::map_file(&fd, 0, region.len_bytes()).unwrap();
+        let refused = crate::Pool::with_region(&pool_config, &region, 0);
+        assert!(refused.is_err(), "somebody may write there");
+        again.copy_in(0, b"through the file").unwrap();
+        let mut seen = [0; 16];
+        region.copy_out(0, &mut seen).unwrap();
+        assert_eq!(&seen, b"through the file");
     }
 
     #[test]

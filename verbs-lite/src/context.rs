@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
+use ferrocx_mempool::unique_domain;
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
 use ferrocx_prm::cmd::Command;
@@ -14,6 +15,7 @@ use ferrocx_prm::vport::{NicVportContext, field_select};
 
 use crate::command::Execute;
 use crate::error::VerbsError;
+use crate::fastreg::Posted;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
 use crate::receivers::Receivers;
 use crate::types::{Gid, Mtu};
@@ -109,6 +111,8 @@ pub struct PortAttr {
 /// State that all objects of a device share.
 #[derive(Debug)]
 pub(crate) struct ContextCore {
+    /// A number that no other context in this process ever has.
+    pub(crate) id: u32,
     device: Device,
     pub(crate) attr: DeviceAttr,
     pub(crate) roce: RoceCap,
@@ -121,6 +125,8 @@ pub(crate) struct ContextCore {
     pub(crate) initiators: Mutex<Weak<dyn Any + Send + Sync>>,
     /// Which queue pairs take receives from which shared queue.
     pub(crate) receivers: Receivers,
+    /// Keys whose requests have not ended.
+    pub(crate) posted: Posted,
     /// Low byte of the next key that is made.
     variant: AtomicU8,
     /// Looks in a row at which the firmware waited for an answer.
@@ -147,6 +153,7 @@ impl ContextCore {
         let variant = AtomicU8::new(FIRST_VARIANT);
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
         let core = Self {
+            id: unique_domain(),
             device,
             attr,
             roce,
@@ -156,6 +163,7 @@ impl ContextCore {
             uars: Mutex::default(),
             initiators: Mutex::new(Weak::<()>::new()),
             receivers: Receivers::default(),
+            posted: Posted::default(),
             variant,
             looks: AtomicU32::new(0),
         };

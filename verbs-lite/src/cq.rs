@@ -1,7 +1,8 @@
 //! [`Cq`]: completion queues, and [`Completion`], what their entries say.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
@@ -10,6 +11,7 @@ use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::context::{ContextCore, RdmaContext};
+use crate::era::{self, Source, Stamps};
 use crate::error::{Failure, VerbsError};
 use crate::seats::{Seat, Seats};
 use crate::types::{Qpn, Rkey};
@@ -17,8 +19,8 @@ use crate::wr::{InvalidatedRkey, RecvInfo};
 
 /// Empty polls between two looks at the device's events: milliseconds of a core that polls.
 const LOOK_EVERY: u32 = 1 << 20;
-/// Where a queue's number stands in its word, as that stands in memory.
-const QPN_MASK_BE: u32 = Cqe64::SOP_DROP_QPN.mask().to_be();
+/// No queue pair's number: that of multicast. Source: IBTA vol. 1, 9.8.
+const NOBODY: u32 = 0xff_ffff;
 /// Both checksums of a received frame are right.
 const CHECKSUMS_OK: u32 = Cqe64::L3_OK.mask() | Cqe64::L4_OK.mask();
 
@@ -29,6 +31,10 @@ pub(crate) struct CqCore {
     handle: Handle,
     pub(crate) core: Arc<ContextCore>,
     entries: AtomicU32,
+    /// What completions are stamped with that are taken from it.
+    pub(crate) stamps: Stamps,
+    /// Those that its queue pairs have here.
+    pub(crate) names: Mutex<HashSet<(u32, Ends)>>,
     /// Entries that no queue pair was promised; `None` where none are promised.
     free: Option<AtomicU32>,
     /// Its entry in the event queue that it reports to. Given back after the queue is destroyed.
@@ -106,6 +112,15 @@ impl RdmaContext {
     }
 }
 
+/// What a completion ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Ends {
+    Sends,
+    /// A receive that a message filled.
+    Receive,
+    FailedReceive,
+}
+
 /// Who sees to it that a completion queue does not overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -125,6 +140,8 @@ impl Cq {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
+        let (what, way_out) = ("more than 2^32 completion queues", "start another process");
+        let stamps = Stamps::new(core.id).ok_or(VerbsError::Unsupported { what, way_out })?;
         let seat = channel.map(|(_, seats)| Seats::take(seats)).transpose()?;
         let events = channel.map(|(events, _)| events.handle());
         let log_size = entries.ilog2() as u8;
@@ -132,8 +149,8 @@ impl Cq {
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
-        let entries = AtomicU32::new(entries);
-        let inner = Arc::new(CqCore { handle, core, entries, free, _seat: seat });
+        let (entries, names) = (AtomicU32::new(entries), Mutex::default());
+        let inner = Arc::new(CqCore { handle, core, entries, stamps, names, free, _seat: seat });
         Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
 
@@ -183,7 +200,8 @@ impl Cq {
                 .map_err(|free| VerbsError::CqTooSmall { need: lost, free })?;
         }
         let resized = self.ring.resize(&self.inner.handle, entries.ilog2() as u8, |slot, last| {
-            each(Completion::read(slot, last), Completion::time_of(slot));
+            let completion = Completion::read(slot, last, &self.inner.stamps);
+            each(completion, Completion::time_of(slot));
         });
         let (gained, now) = match &resized {
             Ok(()) => (entries.saturating_sub(before), entries),
@@ -262,6 +280,18 @@ impl Cq {
         }
     }
 
+    /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:
+    /// they are nobody's from now on.
+    pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) {
+        for (slot, last) in self.ring.standing() {
+            let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
+            let is_named = Cqe64::SOP_DROP_QPN.get(word) == number;
+            if is_named && kinds.contains(&Head { last, error_be: 0 }.ends()) {
+                slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
+            }
+        }
+    }
+
     /// The next completion, if there is one. Give it to the queue pair that it names.
     ///
     /// Allocates nothing, takes no lock, makes no system call.
@@ -272,7 +302,7 @@ impl Cq {
             self.idle();
             return None;
         };
-        let completion = Completion::read(&slot, last);
+        let completion = Completion::read(&slot, last, &self.inner.stamps);
         self.ring.tell();
         Some(completion)
     }
@@ -287,7 +317,7 @@ impl Cq {
         while batch.len() < N
             && let Some((slot, last)) = self.ring.take()
         {
-            batch.push(Completion::read(&slot, last));
+            batch.push(Completion::read(&slot, last, &self.inner.stamps));
         }
         let taken = batch.len() - before;
         match taken {
@@ -341,8 +371,9 @@ impl Taking<'_> {
     #[inline(always)]
     #[expect(clippy::should_implement_trait, reason = "what it gives borrows from it")]
     pub fn next(&mut self) -> Option<CqEntry<'_>> {
-        let (slot, last) = self.cq.ring.take()?;
-        Some(CqEntry { slot, last })
+        let Cq { ring, inner, .. } = &mut *self.cq;
+        let (slot, last) = ring.take()?;
+        Some(CqEntry { slot, last, stamps: &inner.stamps })
     }
 }
 
@@ -363,13 +394,14 @@ impl Drop for Taking<'_> {
 pub struct CqEntry<'a> {
     slot: Slot<'a, 64>,
     last: u32,
+    stamps: &'a Stamps,
 }
 
 impl CqEntry<'_> {
     /// The completion.
     #[inline(always)]
     pub fn read(self) -> Completion {
-        Completion::read(&self.slot, self.last)
+        Completion::read(&self.slot, self.last, self.stamps)
     }
 
     /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of its queue pair.
@@ -388,12 +420,12 @@ impl CqEntry<'_> {
     }
 
     /// Counter of the request and bytes that arrived, of one that ended sends of a queue pair
-    /// without error; the number is given as it stands in completions.
+    /// without error, whose completions have a number.
     #[inline(always)]
-    pub(crate) fn sends_of(&self, qpn_be: u32) -> Option<(u16, u32)> {
+    pub(crate) fn sends_of(&self, number: u64) -> Option<(u16, u32)> {
         let head = Head { last: self.last, error_be: 0 };
         let qpn = self.slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>();
-        let is_theirs = head.is_requester() && qpn & QPN_MASK_BE == qpn_be;
+        let is_theirs = head.is_requester() && self.stamps.number(qpn) == number;
         let bytes = || self.slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         is_theirs.then(|| (head.wqe_counter(), bytes()))
     }
@@ -428,6 +460,14 @@ impl Head {
         (FIRST..=LAST).contains(&self.opcode().0)
     }
 
+    pub(crate) fn ends(self) -> Ends {
+        match self.opcode() {
+            CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR => Ends::Sends,
+            CqeOpcode::RESPONDER_ERROR => Ends::FailedReceive,
+            _ => Ends::Receive,
+        }
+    }
+
     /// Whether a WRITE with immediate data ended a receive.
     #[inline(always)]
     pub(crate) fn is_write(self) -> bool {
@@ -455,13 +495,25 @@ impl Head {
 }
 
 /// One entry of a completion queue, to be given to the queue pair that it names:
-/// [`Qp::complete`](crate::Qp::complete).
+/// [`Qp::complete`](crate::Qp::complete). Others refuse it, and so does the next of the same number
+/// or the same one after a reset. It is good once:
+///
+/// ```compile_fail,E0382
+/// # use ferrocx_verbs_lite::*;
+/// fn twice(qp: &mut Qp, completion: Completion) {
+///     let _ = qp.complete(completion, drop);
+///     let _ = qp.complete(completion, drop);
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "the queue pair does not know of it yet"]
 pub struct Completion {
     // Words as they stand in the entry: most completions need few of them as numbers.
     pub(crate) head: Head,
-    qpn_be: u32,
+    /// The queue pair's number, as it stands in memory, and the era in which it was taken.
+    pub(crate) number: u64,
+    /// Where it was taken.
+    pub(crate) source: Source,
     /// The words of `rqpn` and, behind it, of `l3_ok`.
     flags_types: u64,
     user_index_be: u32,
@@ -474,10 +526,11 @@ pub struct Completion {
 impl Completion {
     /// Reads an entry that the device has handed over. Offsets: reference 6.7.
     #[inline(always)]
-    fn read(slot: &Slot<'_, 64>, last: u32) -> Self {
+    fn read(slot: &Slot<'_, 64>, last: u32, stamps: &Stamps) -> Self {
         Self {
             head: Head { last, error_be: slot.load_raw32::<{ ErrCqe::SYNDROME.offset }>() },
-            qpn_be: slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>(),
+            number: stamps.number(slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>()),
+            source: stamps.source,
             flags_types: slot.load_raw64::<{ Cqe64::RQPN.offset }>(),
             user_index_be: slot.load_raw32::<{ Cqe64::SRQN_UIDX.offset }>(),
             word_be: slot.load_raw32::<{ Cqe64::IMM_INVAL_PKEY.offset }>(),
@@ -499,13 +552,6 @@ impl Completion {
         Self { ..*self }
     }
 
-    /// Whether it is of this queue pair, whose number is given as it stands in completions, with
-    /// the byte in front of it 0.
-    #[inline(always)]
-    pub(crate) fn is_of(&self, qpn_be: u32) -> bool {
-        self.qpn_be & QPN_MASK_BE == qpn_be
-    }
-
     #[inline(always)]
     pub(crate) fn byte_cnt(&self) -> u32 {
         u32::from_be(self.byte_cnt_be)
@@ -522,7 +568,7 @@ impl Completion {
         let invalidates = opcode == CqeOpcode::RESPONDER_SEND_INVAL;
         RecvInfo {
             imm: has_imm.then_some(word),
-            invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word))),
+            invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word), self.source.device)),
             source_qpn: Cqe64::RQPN.get(flags),
             service_level: Cqe64::SL.get(flags) as u8,
             has_grh: Cqe64::GRH.get(flags) != 0,
@@ -531,11 +577,16 @@ impl Completion {
         }
     }
 
+    /// The era in which it was taken, see [`era`].
+    pub(crate) fn era(&self) -> u64 {
+        era::era_of(self.number)
+    }
+
     /// The queue pair that it is about.
     #[inline]
     #[must_use]
     pub fn qpn(&self) -> Qpn {
-        Qpn(Cqe64::SOP_DROP_QPN.get(u32::from_be(self.qpn_be)))
+        Qpn(u32::from_be(era::qpn_be(self.number)))
     }
 
     /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of the queue pair: an index into

@@ -61,6 +61,12 @@ pub enum VerbsError {
         /// Name of the object.
         what: &'static str,
     },
+    /// A completion queue of the queue pair is missing where all are wanted.
+    #[error("completion queue {cqn:#x} of the queue pair is missing; name it, too")]
+    NoSuchCq {
+        /// Number of the completion queue.
+        cqn: u32,
+    },
     /// A completion queue cannot hold the completions of another queue pair: an entry for each
     /// request that it may have in flight, receives of a shared queue counted once for all.
     #[error(

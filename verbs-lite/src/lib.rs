@@ -95,6 +95,7 @@ pub mod cm;
 mod command;
 mod context;
 mod cq;
+mod era;
 mod error;
 pub mod fastreg;
 pub mod fmr;

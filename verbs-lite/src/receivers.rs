@@ -1,13 +1,16 @@
 //! [`Receivers`]: which queue pairs take their receives from which shared queue, by their numbers.
 //!
 //! Completions name a queue pair by its number. A shared queue ends a receive only for numbers of
-//! its own queue pairs, be they alive or gone, and only until a number is another's: else the
-//! buffer of a receive that the device still fills would come back.
+//! its own queue pairs, be they alive or gone, and only until a number is another's, and of one
+//! completion queue from one [era](crate::era) on: else the buffer of a receive that the device
+//! still fills would come back.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cq::Completion;
+use crate::era::{Source, Stamps};
 use crate::error::lock;
 
 /// The numbers of a device.
@@ -22,7 +25,17 @@ pub(crate) struct Receivers {
 struct Owners {
     /// Owners that there were.
     count: u64,
-    by_number: HashMap<u32, Owner>,
+    by_number: HashMap<u32, Taker>,
+}
+
+/// Who takes the receives of a queue pair, and which completions say so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Taker {
+    owner: Owner,
+    /// Where the queue pair completes its receives, and the era since when they are its own. Of XRC
+    /// the shared queues know where, and the era is that of every queue of the domain.
+    cq: Option<Source>,
+    since: u64,
 }
 
 /// A shared queue, or a domain of shared queues; never the same twice.
@@ -37,21 +50,48 @@ impl Receivers {
         Owner(owners.count)
     }
 
-    /// A queue pair was made: whose receives it takes, if not its own.
-    pub(crate) fn made(&self, qpn: u32, owner: Option<Owner>) {
-        let mut owners = lock(&self.owners);
-        let before = match owner {
-            Some(owner) => owners.by_number.insert(qpn, owner),
-            None => owners.by_number.remove(&qpn),
-        };
-        if before != owner {
+    /// A queue pair was made that takes receives of its own, or none.
+    pub(crate) fn made(&self, qpn: u32) {
+        if lock(&self.owners).by_number.remove(&qpn).is_some() {
             self.version.fetch_add(1, Ordering::Release);
         }
     }
 
+    /// A queue pair was made that takes the receives of an owner, and completes them in a queue
+    /// with `stamps`. Gives the era since when they are its own. `true` if that is an earlier one:
+    /// the number was one of the same owner's before, with the same completion queue, and what
+    /// completed then is right as ever.
+    pub(crate) fn made_shared(&self, qpn: u32, owner: Owner, stamps: &Stamps) -> (u64, bool) {
+        let mut owners = lock(&self.owners);
+        let cq = Some(stamps.source);
+        if let Some(before) = owners.by_number.get(&qpn)
+            && (before.owner, before.cq) == (owner, cq)
+        {
+            return (before.since, true);
+        }
+        let since = stamps.begin();
+        self.enter(&mut owners, qpn, Taker { owner, cq, since });
+        (since, false)
+    }
+
+    /// A target of XRC was made, whose domain is `owner`. `begin` begins an era in every completion
+    /// queue of the domain, and gives the first of them.
+    pub(crate) fn made_target(&self, qpn: u32, owner: Owner, begin: impl FnOnce() -> u64) {
+        let mut owners = lock(&self.owners);
+        if owners.by_number.get(&qpn).is_none_or(|before| before.owner != owner) {
+            let since = begin();
+            self.enter(&mut owners, qpn, Taker { owner, cq: None, since });
+        }
+    }
+
+    fn enter(&self, owners: &mut Owners, qpn: u32, taker: Taker) {
+        owners.by_number.insert(qpn, taker);
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
     /// An owner is gone.
     pub(crate) fn gone(&self, owner: Owner) {
-        lock(&self.owners).by_number.retain(|_, other| *other != owner);
+        lock(&self.owners).by_number.retain(|_, other| other.owner != owner);
     }
 }
 
@@ -60,32 +100,45 @@ impl Receivers {
 pub(crate) struct Own {
     owner: Owner,
     version: u64,
-    numbers: Vec<u32>,
+    takers: Vec<(u32, Taker)>,
 }
 
 impl Own {
     pub(crate) fn new(owner: Owner) -> Self {
-        Self { owner, version: 0, numbers: Vec::new() }
+        Self { owner, version: 0, takers: Vec::new() }
     }
 
-    /// Whether a queue pair is the owner's. Locks and allocates only when queue pairs were made
-    /// since the last time.
+    /// Whether a completion is of a queue pair of the owner's; of XRC it must be of the queue
+    /// `xrc_cq`. Locks and allocates only when queue pairs were made since the last time.
     #[inline]
-    pub(crate) fn has(&mut self, receivers: &Receivers, qpn: u32) -> bool {
+    pub(crate) fn has(
+        &mut self,
+        receivers: &Receivers,
+        completion: &Completion,
+        xrc_cq: Option<Source>,
+    ) -> bool {
+        self.taker(receivers, completion.qpn().0).is_some_and(|taker| {
+            taker.cq.or(xrc_cq) == Some(completion.source) && completion.era() >= taker.since
+        })
+    }
+
+    #[inline]
+    fn taker(&mut self, receivers: &Receivers, qpn: u32) -> Option<Taker> {
         if self.version != receivers.version.load(Ordering::Acquire) {
             self.look(receivers);
         }
-        self.numbers.binary_search(&qpn).is_ok()
+        let at = self.takers.binary_search_by_key(&qpn, |(number, _)| *number).ok()?;
+        Some(self.takers.get(at)?.1)
     }
 
     #[cold]
     fn look(&mut self, receivers: &Receivers) {
         let owners = lock(&receivers.owners);
         self.version = receivers.version.load(Ordering::Acquire);
-        self.numbers.clear();
-        let own = owners.by_number.iter().filter(|(_, owner)| **owner == self.owner);
-        self.numbers.extend(own.map(|(number, _)| *number));
-        self.numbers.sort_unstable();
+        self.takers.clear();
+        let own = owners.by_number.iter().filter(|(_, taker)| taker.owner == self.owner);
+        self.takers.extend(own.map(|(number, taker)| (*number, *taker)));
+        self.takers.sort_unstable_by_key(|(number, _)| *number);
     }
 }
 
@@ -96,16 +149,20 @@ mod tests {
     #[test]
     fn a_number_is_its_last_owners_until_that_is_gone() {
         let receivers = Receivers::default();
+        let stamps = Stamps::new(1).unwrap();
         let (a, b) = (receivers.owner(), receivers.owner());
         let (mut of_a, mut of_b) = (Own::new(a), Own::new(b));
-        assert!(!of_a.has(&receivers, 7));
-        receivers.made(7, Some(a));
-        receivers.made(9, Some(a));
-        assert!(of_a.has(&receivers, 7) && of_a.has(&receivers, 9) && !of_b.has(&receivers, 7));
-        receivers.made(7, Some(b));
-        assert!(!of_a.has(&receivers, 7) && of_a.has(&receivers, 9) && of_b.has(&receivers, 7));
-        receivers.made(7, None);
-        assert!(!of_b.has(&receivers, 7));
+        let has = |own: &mut Own, qpn| own.taker(&receivers, qpn).is_some();
+        assert!(!has(&mut of_a, 7));
+        let (first, is_known) = receivers.made_shared(7, a, &stamps);
+        assert!(!is_known && !receivers.made_shared(9, a, &stamps).1);
+        assert_eq!(receivers.made_shared(7, a, &stamps), (first, true), "it goes on");
+        assert!(has(&mut of_a, 7) && has(&mut of_a, 9) && !has(&mut of_b, 7));
+        let (second, is_known) = receivers.made_shared(7, b, &stamps);
+        assert!(!is_known && second > first);
+        assert!(!has(&mut of_a, 7) && has(&mut of_a, 9) && has(&mut of_b, 7));
+        receivers.made(7);
+        assert!(!has(&mut of_b, 7));
         receivers.gone(a);
         assert!(lock(&receivers.owners).by_number.is_empty());
     }

@@ -207,20 +207,23 @@ pub struct InvalidatedRkey {
     rkey: Rkey,
     /// Low half of the [`lap`] in which its completion was taken.
     seen: NonZeroU32,
+    /// The device whose completion it was, by the number of its context.
+    device: u32,
 }
 
 impl InvalidatedRkey {
     #[inline]
-    pub(crate) fn new(rkey: Rkey) -> Self {
+    pub(crate) fn new(rkey: Rkey, device: u32) -> Self {
         // Laps are odd.
-        Self { rkey, seen: NonZeroU32::MIN | lap() as u32 }
+        Self { rkey, seen: NonZeroU32::MIN | lap() as u32, device }
     }
 
-    /// Whether it is of this key, whose low byte began anew in the lap `since`.
-    pub(crate) fn is_of(&self, rkey: Rkey, since: u64) -> bool {
+    /// Whether it is of this key of a device, whose low byte began anew in the lap `since`.
+    pub(crate) fn is_of(&self, rkey: Rkey, device: u32, since: u64) -> bool {
         let now = lap();
         let age = (now as u32).wrapping_sub(self.seen.get());
-        self.rkey == rkey && now.saturating_sub(age.into()) >= since
+        let is_key = self.rkey == rkey && self.device == device;
+        is_key && now.saturating_sub(age.into()) >= since
     }
 
     /// The key that was ended.

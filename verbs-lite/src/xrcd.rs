@@ -4,7 +4,7 @@
 
 use std::any::Any;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use ferrocx_core::wq::{SharedRing, XrcSrqAttr};
 use ferrocx_core::{Handle, Kind};
@@ -34,6 +34,8 @@ pub(crate) struct XrcdCore {
     owner: Owner,
     /// Numbers of its shared queues.
     user_indices: Mutex<HashSet<u32>>,
+    /// Where these complete.
+    cqs: Mutex<Vec<Weak<CqCore>>>,
 }
 
 impl XrcdCore {
@@ -53,7 +55,8 @@ impl XrcdCore {
         let attr = XrcSrqAttr { xrcd, pd, rlky: false, cqn, user_index: 0 };
         let (_, no_srq) = SharedRing::create_xrc(device, &attr, LEAST)?;
         let (owner, user_indices) = (core.receivers.owner(), Mutex::default());
-        Ok(Self { no_srq, no_cq, handle, core, owner, user_indices })
+        let cqs = Mutex::default();
+        Ok(Self { no_srq, no_cq, handle, core, owner, user_indices, cqs })
     }
 
     /// The domain that initiators name, which need none: one for all of them.
@@ -82,6 +85,22 @@ impl XrcdCore {
 
     pub(crate) fn core(&self) -> &Arc<ContextCore> {
         &self.core
+    }
+
+    /// Notes that a shared queue completes in `cq`.
+    pub(crate) fn completes_in(&self, cq: Arc<CqCore>) {
+        let mut cqs = lock(&self.cqs);
+        cqs.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(&cq));
+        cqs.push(Arc::downgrade(&cq));
+    }
+
+    /// Begins an era in every queue that its shared queues complete in; the first of them.
+    pub(crate) fn begin_eras(&self) -> u64 {
+        let first = self.no_cq.stamps.begin();
+        for cq in lock(&self.cqs).iter().filter_map(Weak::upgrade) {
+            cq.stamps.begin();
+        }
+        first
     }
 
     pub(crate) fn no_cq(&self) -> &Arc<CqCore> {

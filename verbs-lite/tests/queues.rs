@@ -178,7 +178,7 @@ fn a_queue_pair_that_asks_for_nothing_itself_completes_only_what_was_asked_for()
     silent.to_error().unwrap();
     two.world.settle();
     assert!(two.a.cq.poll().is_none());
-    silent.abandon().unwrap();
+    silent.abandon(&[&two.a.cq]).unwrap();
     assert_eq!(silent.free_wr(), 8);
     two.world.assert_clean();
 }

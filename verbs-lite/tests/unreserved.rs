@@ -43,8 +43,9 @@ fn an_abandoned_queue_pair_reports_nothing_and_lives_again() {
     qa.post_send(&SendWr::signaled(1, SendOp::Send), Some(from.buf(0..64).unwrap())).unwrap();
     qa.post_recv(2, from.buf(64..128).unwrap()).unwrap();
     two.world.wait_us(10);
-    qa.abandon().unwrap();
-    qb.abandon().unwrap();
+    assert!(matches!(qa.abandon(&[&two.b.cq]), Err(VerbsError::NoSuchCq { .. })));
+    qa.abandon(&[&two.a.cq]).unwrap();
+    qb.abandon(&[&two.b.cq]).unwrap();
     two.world.settle();
     assert_eq!((qa.state(), qa.has_outstanding()), (QpState::Reset, false));
     assert!(take(&mut two.a.cq, &mut qa).is_empty(), "nothing is reported");

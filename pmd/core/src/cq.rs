@@ -240,6 +240,18 @@ impl CqRing {
         }
     }
 
+    /// The entries that the device has written and nobody has consumed, and their last dwords.
+    ///
+    /// Entries are plain: the queue was made without compression.
+    pub fn standing(&self) -> impl Iterator<Item = (Slot<'_, 64>, u32)> {
+        (0..self.entries()).map_while(|ahead| {
+            let index = self.ci.wrapping_add(ahead);
+            let slot = self.ring.at(index);
+            let last = slot.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
+            self.is_written(last, index).then_some((slot, last))
+        })
+    }
+
     /// Consumes whatever the device has written.
     pub fn drain(&mut self) {
         let mut left = self.ring.entries();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use ferrocx_prm::mkey::Mkc;
 
+use super::posted::Hold;
 use super::{HeldMbuf, ListLayout, PageList};
 use crate::error::{PostError, VerbsError};
 use crate::mr::{Memory, Mkey, WindowHold};
@@ -48,8 +49,8 @@ impl Number {
     }
 
     /// Whether a proof is of the use that the low byte has now.
-    fn is_ended_by(self, proof: &InvalidatedRkey) -> bool {
-        proof.is_of(Rkey(self.value()), self.lap)
+    fn is_ended_by(self, proof: &InvalidatedRkey, device: u32) -> bool {
+        proof.is_of(Rkey(self.value()), device, self.lap)
     }
 }
 
@@ -137,8 +138,15 @@ impl Key {
         self.number.set_variant(variant);
     }
 
+    /// Whether the request that binds it has not ended.
+    pub(crate) fn is_posted(&self) -> bool {
+        self.pd.core.posted.is_posted(self.origin)
+    }
+
     /// Puts another mkey in the place of its own, which ends.
     fn renew(&mut self) -> Result<(), VerbsError> {
+        // The next key might get its number, and be bound by the request.
+        VerbsError::none_posted(self.is_posted().into())?;
         let (mkey, value) = Mkey::create(&self.pd, self.mkc, Vec::new())?;
         self.mkey.destroy()?;
         (self.mkey, self.number) = (mkey, Number::new(value));
@@ -149,13 +157,14 @@ impl Key {
 
 impl Drop for Key {
     fn drop(&mut self) {
-        let Err(error) = self.mkey.destroy() else { return };
-        tracing::error!(%error, "key not destroyed, its memory leaked");
-        if let Some(memory) = &self.memory {
-            memory.leak();
-        }
-        // The device may still reach the packet, or the region through the window.
-        std::mem::forget((self.mbuf.take(), self.region.take()));
+        let hold = Hold {
+            mkey: Arc::clone(&self.mkey),
+            memory: self.memory.take(),
+            mbuf: self.mbuf.take(),
+            region: self.region.take(),
+            _pd: Arc::clone(&self.pd),
+        };
+        self.pd.core.posted.keep(self.origin, hold);
     }
 }
 
@@ -273,16 +282,18 @@ impl<const IS_WINDOW: bool> BoundKey<IS_WINDOW> {
         self,
         proof: InvalidatedRkey,
     ) -> Result<FreeKey<IS_WINDOW>, (Self, InvalidatedRkey)> {
-        let is_own = self.0.number.is_ended_by(&proof);
+        let is_own = self.0.number.is_ended_by(&proof, self.0.pd.core.id);
         if is_own { Ok(self.into_free()) } else { Err((self, proof)) }
     }
 
-    /// Ends the key now, in whatever state it is, by destroying it and making another. When this
-    /// returns, no access through it succeeds. A command: not for the data path.
+    /// Ends the key now by destroying it and making another. When this returns, no access through
+    /// it succeeds. A command: not for the data path.
     ///
     /// # Errors
     ///
-    /// The key, and what the device refused: try again.
+    /// The key, with [`VerbsError::StillPosted`] until the request that binds it has ended
+    /// ([`Qp::to_error`](crate::Qp::to_error) makes it end), or with what the device refused: try
+    /// again.
     pub fn revoke(mut self) -> Result<FreeKey<IS_WINDOW>, RevokeError<IS_WINDOW>> {
         match self.0.renew() {
             Ok(()) => Ok(FreeKey(self.0)),
@@ -308,25 +319,30 @@ mod tests {
 
     #[test]
     fn a_proof_is_of_one_use_of_a_low_byte() {
-        let proof_of = |number: Number| InvalidatedRkey::new(Rkey(number.value()));
+        const DEVICE: u32 = 3;
+        let proof_of = |number: Number| InvalidatedRkey::new(Rkey(number.value()), DEVICE);
         let mut number = Number::new(0x1234_56f0);
         let first = proof_of(number);
-        assert!(number.is_ended_by(&first));
+        assert!(number.is_ended_by(&first, DEVICE));
+        assert!(!number.is_ended_by(&first, DEVICE + 1), "another device gave the same number");
         for round in 1..=600 {
             number.advance();
             assert_eq!(number.value() >> 8, 0x12_3456);
-            assert!(!number.is_ended_by(&first), "{round}");
-            assert!(number.is_ended_by(&proof_of(number)), "{round}");
+            assert!(!number.is_ended_by(&first, DEVICE), "{round}");
+            assert!(number.is_ended_by(&proof_of(number), DEVICE), "{round}");
         }
         for variant in [number.value[0] - 1, 0xf0, 0x10, 0xf0] {
             let before = proof_of(number);
             number.set_variant(variant);
-            assert!(!number.is_ended_by(&first) && !number.is_ended_by(&before), "{variant}");
-            assert!(number.is_ended_by(&proof_of(number)), "{variant}");
+            assert!(
+                !number.is_ended_by(&first, DEVICE) && !number.is_ended_by(&before, DEVICE),
+                "{variant}"
+            );
+            assert!(number.is_ended_by(&proof_of(number), DEVICE), "{variant}");
         }
         // Another key that the device gave the same number.
         let before = proof_of(number);
-        assert!(!Number::new(number.value()).is_ended_by(&before));
-        assert_eq!(size_of::<Option<InvalidatedRkey>>(), 8, "no room in a completion");
+        assert!(!Number::new(number.value()).is_ended_by(&before, DEVICE));
+        assert_eq!(size_of::<Option<InvalidatedRkey>>(), 12, "no room in a completion");
     }
 }

@@ -42,11 +42,14 @@
 //! | the invalidation | may be valid | [`Returned::Stale`](crate::Returned::Stale) | the same |
 //! | neither, and none was posted | valid | the caller has it | end it on another queue pair |
 //!
-//! [`RegisteredMr::revoke`] ends a key at once in whatever state it is. Dropping it destroys it,
-//! which ends it too. [`Qp::mr_state`](crate::Qp::mr_state) tells what is known.
+//! [`RegisteredMr::revoke`] ends a key at once, unless its registration has not ended. Dropping it
+//! destroys it, which ends it too: at once, or when the registration has ended, which keeps the
+//! packet and the key's number until then. [`Qp::mr_state`](crate::Qp::mr_state) tells what is
+//! known.
 
 mod key;
 mod list;
+mod posted;
 mod slot;
 
 use std::sync::Arc;
@@ -58,6 +61,7 @@ pub use key::{BoundKey, FreeKey, RevokeError};
 pub(crate) use key::{Key, Origin};
 pub(crate) use list::HeldMbuf;
 pub use list::{ListLayout, PageList, PageListError, RefusedMbuf};
+pub(crate) use posted::{Changes, Posted};
 pub use slot::{KeySlot, KeyState};
 
 use crate::context::DeviceCaps;

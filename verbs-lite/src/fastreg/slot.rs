@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ferrocx_mempool::Mbuf;
 
-use super::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr};
+use super::{FastReg, FastRegMr, ListLayout, PageList, PageListError, RegisteredMr, RevokeError};
 use crate::context::RdmaContext;
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buffers, Memory};
@@ -51,7 +51,7 @@ enum Key {
 /// | posted, valid | [`KeySlot::invalidate`], [`KeySlot::read_with_inv`] | invalidating |
 /// | valid | [`KeySlot::invalidated_by`] | free |
 /// | invalidating | [`KeySlot::complete`] with the end of the invalidation | free; stale after a failure |
-/// | all but invalidating | [`KeySlot::revoke`] | free |
+/// | valid, stale | [`KeySlot::revoke`] | free |
 ///
 /// ```
 /// use ferrocx_verbs_lite::*;
@@ -301,12 +301,15 @@ impl KeySlot {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::StillPosted`] while a queue pair holds the key, or what the device refused:
-    /// the key is stale then.
+    /// [`VerbsError::StillPosted`] while a queue pair holds the key, or its registration has not
+    /// ended: nothing has changed then. What the device refused: the key is stale then.
     pub fn revoke(&mut self) -> Result<(), VerbsError> {
         let (key, result) = match self.take() {
-            Key::Bound(mr, _) => match mr.revoke() {
+            Key::Bound(mr, state) => match mr.revoke() {
                 Ok(mr) => (Key::Free(mr), Ok(())),
+                Err(RevokeError { key, cause: cause @ VerbsError::StillPosted { .. } }) => {
+                    (Key::Bound(key, state), Err(cause))
+                }
                 Err(error) => (Key::Bound(error.key, KeyState::Stale), Err(error.cause)),
             },
             Key::Free(mr) => (Key::Free(mr), Ok(())),
@@ -317,14 +320,14 @@ impl KeySlot {
     }
 
     /// Destroys the key in whatever state it is, and says how that went. A key that a queue pair
-    /// holds is destroyed when it comes back.
+    /// holds is destroyed when it comes back, one whose registration is posted when that has ended.
     ///
     /// # Errors
     ///
     /// What the device refused; the key is then leaked, with its memory.
     pub fn dealloc(mut self) -> Result<(), VerbsError> {
-        self.revoke().or_else(|error| match self.state() {
-            KeyState::Invalidating => Ok(()),
+        self.revoke().or_else(|error| match error {
+            VerbsError::StillPosted { .. } => Ok(()),
             _ => Err(error),
         })?;
         match self.key {

@@ -175,7 +175,7 @@ impl MappedProvider {
             .map_err(|source| BlockError::Map { what: "host memory", source })?;
         let base = region.as_ptr().addr();
         let start = base.next_multiple_of(page as usize) - base;
-        let Some(fd) = region.fd() else { unreachable!("it is a memfd") };
+        let Ok(Some(fd)) = region.fd() else { unreachable!("it is a memfd of its own") };
         let file = fd.try_clone_to_owned().map_err(|source| file_error("memfd", source))?;
         let map = part_of(file, start as u64, ());
         let (addr, len) = ((base + start) as u64, len_bytes as u64);

@@ -143,7 +143,7 @@ impl MrChanger {
 
     /// After a failure, lets go of what is posted.
     fn start_anew(&mut self) -> Result<(), VerbsError> {
-        self.qp.abandon()?;
+        self.qp.abandon(&[&self.cq])?;
         // No more than there can be: a device that lies may send them without end.
         for _ in 0..MAX_COMPLETIONS {
             if self.cq.poll().is_none() {

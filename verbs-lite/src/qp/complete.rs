@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
-use crate::cq::{Completion, CqEntry};
+use crate::cq::{Completion, CqEntry, Ends};
+use crate::era::Belief;
 use crate::mr::Buffers;
 use crate::srq::Srq;
 use crate::wc::{Returned, Sent, Wc};
@@ -43,8 +44,7 @@ impl<B: Buffers> Qp<B> {
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
         let head = completion.head;
-        let is_ours = completion.is_of(self.qpn_be);
-        if is_ours && head.is_requester() {
+        if self.sq.belief.knows(&completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
             if self.sq.is_oldest(counter) {
                 self.sq.end_oldest(byte_cnt, &mut each);
@@ -54,11 +54,7 @@ impl<B: Buffers> Qp<B> {
                 return Ok(());
             }
         }
-        if is_ours
-            && head.is_received()
-            && let Some(rq) = &mut self.rq
-            && let Some(wc) = rq.complete(&completion, None)
-        {
+        if let Some(wc) = self.take_received(&completion) {
             each(wc);
             return Ok(());
         }
@@ -76,7 +72,7 @@ impl<B: Buffers> Qp<B> {
     /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
     #[inline(always)]
     pub fn complete_one<'a>(&mut self, entry: CqEntry<'a>) -> Result<Sent, CqEntry<'a>> {
-        let sent = entry.sends_of(self.qpn_be);
+        let sent = entry.sends_of(self.sq.belief.known());
         sent.and_then(|(counter, byte_cnt)| self.sq.end_one(counter, byte_cnt)).ok_or(entry)
     }
 
@@ -92,7 +88,7 @@ impl<B: Buffers> Qp<B> {
         entry: CqEntry<'_>,
         mut each: impl FnMut(Sent),
     ) -> Option<Completion> {
-        if let Some((counter, byte_cnt)) = entry.sends_of(self.qpn_be)
+        if let Some((counter, byte_cnt)) = entry.sends_of(self.sq.belief.known())
             && self.sq.end_signaled(counter, byte_cnt, &mut each)
         {
             return None;
@@ -176,7 +172,7 @@ impl<B: Buffers> Qp<B> {
             return Ok(None);
         }
         let head = completion.head;
-        if completion.is_of(self.qpn_be) && head.is_requester() {
+        if self.sq.belief.knows(completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
             if reports == Reports::Signaled && self.sq.end_silent(counter) {
                 completion.is_taken = true;
@@ -197,10 +193,11 @@ impl<B: Buffers> Qp<B> {
     /// a completion of anything else.
     #[inline(always)]
     fn take_received(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        if !completion.is_of(self.qpn_be) || !completion.head.is_received() {
+        let rq = self.rq.as_mut().filter(|rq| rq.belief.knows(completion))?;
+        if !completion.head.is_received() {
             return None;
         }
-        self.rq.as_mut()?.complete(completion, None)
+        rq.complete(completion, None)
     }
 
     /// Gives `each` every request that a completion ends, of those that are reported, with what
@@ -231,7 +228,7 @@ impl<B: Buffers> Qp<B> {
         each: &mut impl FnMut(&mut Self, &mut T, Wc<B>),
     ) -> Result<usize, WrongCompletion> {
         let (head, mut count) = (completion.head, 0);
-        if completion.is_of(self.qpn_be) && head.is_requester() {
+        if self.sq.belief.knows(&completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
             // Sends that went well, as `next_of` has them, for as long as they are simple.
             loop {
@@ -264,10 +261,10 @@ impl<B: Buffers> Qp<B> {
         while !completion.is_taken {
             let head = completion.head;
             let (wc, is_last) = match head.opcode() {
-                CqeOpcode::REQUESTER if completion.is_of(self.qpn_be) => {
+                CqeOpcode::REQUESTER if self.sq.believes(completion) => {
                     self.sq.end_next(head.wqe_counter(), completion.byte_cnt(), None)
                 }
-                CqeOpcode::REQUESTER_ERROR if completion.is_of(self.qpn_be) => {
+                CqeOpcode::REQUESTER_ERROR if self.sq.believes(completion) => {
                     self.send_failed();
                     self.sq.end_next(head.wqe_counter(), 0, Some(head.failure()))
                 }
@@ -285,12 +282,12 @@ impl<B: Buffers> Qp<B> {
     /// Ends a receive of the queue pair's own; `None` if the completion is of something else.
     fn end_receive(&mut self, completion: &Completion) -> Option<Wc<B>> {
         let (head, rq) = (completion.head, self.rq.as_mut()?);
-        let is_ours = completion.is_of(self.qpn_be);
-        if head.is_received() && is_ours {
-            return rq.complete(completion, None);
+        if head.is_received() {
+            let is_ours = rq.belief.is_named_by(completion) && rq.believes(completion);
+            return if is_ours { rq.complete(completion, None) } else { None };
         }
-        let is_ours = is_ours || self.objects.receives_as(completion.qpn().0);
-        if head.opcode() != CqeOpcode::RESPONDER_ERROR || !is_ours {
+        let is_ours = completion.qpn().0 == self.objects.fails_as(self.qpn);
+        if head.opcode() != CqeOpcode::RESPONDER_ERROR || !is_ours || !rq.believes(completion) {
             return None;
         }
         let wc = rq.complete(completion, Some(head.failure()));
@@ -390,9 +387,8 @@ impl<B: Buffers> Qp<B> {
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
         let opcode = completion.head.opcode();
         let is_send = matches!(opcode, CqeOpcode::REQUESTER | CqeOpcode::REQUESTER_ERROR);
-        let is_ours = self.ends.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()))
-            && completion.is_of(self.qpn_be);
-        if is_send || !is_ours || completion.is_taken {
+        let is_ours = self.ends.srq.as_ref().is_some_and(|own| Arc::ptr_eq(own, srq.core()));
+        if is_send || !is_ours || completion.is_taken || !self.believes_shared(completion) {
             return Ok(None);
         }
         let wc = srq.end(completion).ok_or_else(|| self.wrong(completion))?;
@@ -402,9 +398,37 @@ impl<B: Buffers> Qp<B> {
         Ok(Some(wc))
     }
 
-    /// Whether a completion names this queue pair.
+    /// Whether a completion of a receive of a shared queue is of this queue pair.
+    #[inline(always)]
+    fn believes_shared(&mut self, completion: &Completion) -> bool {
+        let Some(belief) = &mut self.shared else { return false };
+        belief.knows(completion) || belief.is_named_by(completion) && belief.looks_at(completion, 0)
+    }
+
+    /// Whether a completion names this queue pair, and is of its life of now.
+    #[inline(always)]
     pub(super) fn is_named_by(&self, completion: &Completion) -> bool {
-        completion.is_of(self.qpn_be) || self.objects.receives_as(completion.qpn().0)
+        self.sq.belief.knows(completion)
+            || self.receives().is_some_and(|belief| belief.knows(completion))
+            || self.is_life_of(completion)
+    }
+
+    /// What it believes of receives.
+    #[inline(always)]
+    fn receives(&self) -> Option<&Belief> {
+        self.rq.as_ref().map(|rq| &rq.belief).or(self.shared.as_ref())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_life_of(&self, completion: &Completion) -> bool {
+        let (belief, number) = match completion.head.ends() {
+            Ends::Sends => (Some(&self.sq.belief), self.qpn),
+            Ends::Receive => (self.receives(), self.qpn),
+            Ends::FailedReceive => (self.receives(), self.objects.fails_as(self.qpn)),
+        };
+        let is_named = completion.qpn().0 == number;
+        is_named && belief.is_some_and(|belief| belief.is_of_life(completion))
     }
 
     #[cold]

@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::sq::{Other, Slot, Sq};
+use crate::cq::Completion;
 use crate::error::Failure;
 use crate::fastreg::{MrState, Origin};
 use crate::mr::Buffers;
@@ -48,6 +49,20 @@ impl<B> Slot<B> {
 }
 
 impl<B: Buffers> Sq<B> {
+    /// Whether a completion that names this queue is of a request in flight, in this life.
+    #[inline(always)]
+    pub(super) fn believes(&mut self, completion: &Completion) -> bool {
+        self.belief.knows(completion) || self.looks_at(completion)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn looks_at(&mut self, completion: &Completion) -> bool {
+        let position = self.position_of(completion.head.wqe_counter());
+        self.belief.is_named_by(completion)
+            && position.is_some_and(|at| self.belief.looks_at(completion, at as u32))
+    }
+
     /// Whether a completion's counter names the oldest request.
     #[inline(always)]
     pub(super) fn is_oldest(&self, wqe_counter: u16) -> bool {
@@ -213,8 +228,15 @@ impl<B: Buffers> Sq<B> {
         self.extra_blocks -= blocks as u32 - 1;
         let buffers = slot.buffers.take();
         let (result, returned) = match std::mem::replace(&mut slot.other, Other::Nothing) {
-            Other::Nothing => (result, buffers.map_or(Returned::Nothing, Returned::Buffers)),
-            Other::List(list) => (result, Returned::PageList(list)),
+            Other::Nothing => {
+                // It may have bound a window.
+                self.changes.end(self.ring.ci);
+                (result, buffers.map_or(Returned::Nothing, Returned::Buffers))
+            }
+            Other::List(list) => {
+                self.changes.end(self.ring.ci);
+                (result, Returned::PageList(list))
+            }
             Other::Ending(mr) if result.is_ok() => (result, Returned::Mr(mr.into_free())),
             Other::EndingMw(mw) if result.is_ok() => (result, Returned::Mw(mw.into_free())),
             // The part before it may have failed first.
@@ -241,6 +263,12 @@ impl<B: Buffers> Sq<B> {
         }
         self.carried = None;
         self.reset();
+    }
+
+    /// Keeps what is held for ever: the device may still use it.
+    pub(super) fn leak(&mut self) {
+        self.reach.leak();
+        std::mem::forget(self.slots.take());
     }
 
     /// What is known of a key by the requests of this queue.

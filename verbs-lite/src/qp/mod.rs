@@ -39,6 +39,7 @@ mod complete;
 mod end;
 mod modify;
 mod multicast;
+mod names;
 mod post;
 mod raw;
 mod rq;
@@ -75,10 +76,10 @@ pub use crate::types::QpState;
 use crate::command::Execute;
 use crate::context::{ContextCore, RdmaContext};
 use crate::cq::{Cq, Share};
+use crate::era::{Belief, Name};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
-use crate::receivers::Owner;
 use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
@@ -86,9 +87,9 @@ use crate::xrcd::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
 use post::FastRegSetup;
-use raw::Objects;
+use raw::{Frames, Objects};
 use rq::Rq;
-use sq::{Frames, Most, Sq};
+use sq::{Most, Sq};
 
 /// Number of what changes keys among the operations, behind those of [`SendOp`](crate::SendOp).
 const CHANGES_KEYS: u32 = 10;
@@ -166,7 +167,7 @@ impl QpType {
 }
 
 /// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong
-/// queue pair.
+/// queue pair, or to one that was reset since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "queue pair {qpn:#08x} was given a completion of opcode {opcode}, WQE {wqe_counter}, queue \
@@ -200,13 +201,13 @@ pub struct Qp<B: Buffers = Buf> {
     sq: Sq<B>,
     /// `None` when its receives come from a shared queue.
     rq: Option<Rq<B>>,
+    /// Which receives of the shared queue it took.
+    shared: Option<Belief>,
     state: QpState,
     qp_type: QpType,
     /// Its service as the device names it.
     st: u32,
     qpn: u32,
-    /// The number as it stands in completions.
-    qpn_be: u32,
     user_index: u32,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
@@ -249,6 +250,7 @@ impl<B: Buffers> Qp<B> {
             srq: None,
             xrcd: Some(Arc::clone(xrcd)),
             cqns: [no_cqn; 2],
+            names: Vec::new(),
         };
         // Requests reach memory in the domains of the shared queues, so it has none of its own.
         // Linux's driver gives it the driver's own, too.
@@ -263,7 +265,9 @@ impl<B: Buffers> Qp<B> {
         queues: &QpQueues<'_, B>,
         config: &QpConfig,
     ) -> Result<Self, VerbsError> {
-        Self::of(&pd.inner, st, config, || Ends::new(&pd.inner.core, queues, config))
+        let mut qp = Self::of(&pd.inner, st, config, || Ends::new(&pd.inner.core, queues, config))?;
+        qp.take_names(queues)?;
+        Ok(qp)
     }
 
     /// Makes a queue pair whose sizes were checked before its ends are reserved.
@@ -284,24 +288,27 @@ impl<B: Buffers> Qp<B> {
             _ => plan.make(st)?,
         };
         let (qpn, reach) = (send_ring.number(), Reach::new(core, pd.id()));
-        if qp_type != QpType::Raw {
-            core.receivers.made(qpn, ends.owner(qp_type));
-        }
         let most = Most {
             wr: config.max_send_wr,
             sge: config.max_send_sge,
             inline_bytes: config.max_inline_bytes,
             signals_itself: config.signals_itself,
         };
-        let rq = recv_ring.map(|ring| Rq::new(ring, reach.clone(), config.max_recv_wr));
+        let send_cq = &ends.send_share.cq;
+        let recv_cq = ends.recv_share.as_ref().map_or(send_cq, |share| &share.cq);
+        let rq =
+            recv_ring.map(|ring| Rq::new(ring, (recv_cq, qpn), reach.clone(), config.max_recv_wr));
+        if let (QpType::XrcRecv, Some(xrcd)) = (qp_type, &ends.xrcd) {
+            core.receivers.made_target(qpn, xrcd.owner(), || xrcd.begin_eras());
+        }
         Ok(Self {
-            sq: Sq::new(send_ring, reach, most, frames.unwrap_or_default()),
+            sq: Sq::new(send_ring, send_cq, reach, most, frames.unwrap_or_default()),
             rq,
+            shared: None,
             state: QpState::Reset,
             qp_type,
             st,
             qpn,
-            qpn_be: qpn.to_be(),
             user_index: config.user_index,
             fast_reg: FastRegSetup::of(core, qp_type, config.fast_reg),
             objects,
@@ -475,6 +482,8 @@ struct Ends {
     xrcd: Option<Arc<XrcdCore>>,
     /// Of sends, and of receives.
     cqns: [u32; 2],
+    /// The numbers that its completions have there.
+    names: Vec<Name>,
 }
 
 impl Ends {
@@ -494,6 +503,7 @@ impl Ends {
             srq: srq.map(Arc::clone),
             xrcd: None,
             cqns: [send_cq.number(), recv_cq.number()],
+            names: Vec::new(),
         };
         match srq {
             Some(srq) => srq.reserve(core, recv_cq)?,
@@ -504,15 +514,6 @@ impl Ends {
             None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
         }
         Ok(ends)
-    }
-
-    /// Whose receives a queue pair with these ends takes, if not its own.
-    fn owner(&self, qp_type: QpType) -> Option<Owner> {
-        match (&self.srq, &self.xrcd) {
-            (Some(srq), _) => Some(srq.owner()),
-            (None, Some(xrcd)) if qp_type == QpType::XrcRecv => Some(xrcd.owner()),
-            _ => None,
-        }
     }
 }
 
@@ -584,13 +585,15 @@ impl<B: Buffers> Drop for Qp<B> {
             share.keep(received);
         }
         self.detach_all();
-        if let Err(error) = self.objects.destroy() {
-            tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
-            self.sq.leak();
-            if let Some(rq) = &mut self.rq {
-                rq.leak();
-            }
-            std::mem::forget((self.ends.srq.take(), self.ends.xrcd.take()));
+        let Err(error) = self.objects.destroy() else {
+            return self.pd.core.posted.gone(self.sq.id);
+        };
+        tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
+        self.sq.leak();
+        if let Some(rq) = &mut self.rq {
+            rq.leak();
         }
+        let names = std::mem::take(&mut self.ends.names);
+        std::mem::forget((self.ends.srq.take(), self.ends.xrcd.take(), names));
     }
 }

@@ -10,6 +10,7 @@ use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
 use super::raw::Objects;
 use super::{Qp, QpState, QpType};
 use crate::command::Execute;
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::types::{Access, Mtu, Psn};
@@ -232,27 +233,36 @@ impl<B: Buffers> Qp<B> {
         }
         self.sq.reset();
         if let Some(rq) = &mut self.rq {
-            rq.ring.restart();
+            rq.restart();
         }
         self.enter(QpState::Reset);
         Ok(())
     }
 
-    /// To reset at once, for another life: what is posted is dropped, and never reported.
-    /// Completions that stand in the completion queues are of no use any more: whoever gives this
-    /// queue pair one of them may end a request of its next life, so take them out before, and
-    /// after.
+    /// To reset at once, for another life: what is posted is dropped, and never reported. `cqs` are
+    /// its completion queues, one or two, of which a target of XRC has none: completions that stand
+    /// there are nobody's from now on, and those that were taken are refused with
+    /// [`WrongCompletion`](super::WrongCompletion).
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Unsupported`] for raw packets, or what the device refused.
+    /// [`VerbsError::Unsupported`] for raw packets, [`VerbsError::NoSuchCq`] if one of its queues
+    /// is not in `cqs`, or what the device refused.
     #[doc(alias = "ibv_modify_qp")]
-    pub fn abandon(&mut self) -> Result<(), VerbsError> {
+    pub fn abandon(&mut self, cqs: &[&Cq]) -> Result<(), VerbsError> {
         if let Objects::Raw(_) = &self.objects {
             let (what, way_out) = ("abandoning of raw packets", "use Qp::to_error and Qp::reset");
             return Err(VerbsError::Unsupported { what, way_out });
         }
+        let receives = self.rq.as_ref().map(|rq| &rq.belief);
+        let sends = (self.qp_type != QpType::XrcRecv).then_some(&self.sq.belief);
+        for belief in sends.into_iter().chain(receives) {
+            if !cqs.iter().any(|cq| belief.completes_in(&cq.core())) {
+                return Err(VerbsError::NoSuchCq { cqn: belief.cqn() });
+            }
+        }
         self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
+        self.forget_posted(cqs);
         self.sq.abandon();
         if let Some(rq) = &mut self.rq {
             rq.abandon();

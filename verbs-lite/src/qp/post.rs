@@ -139,12 +139,21 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
+    /// Checks that one more request may end a key, behind the one that binds it: on the same queue
+    /// pair, or when that has ended.
+    fn check_end(&mut self, mr: &RegisteredMr) -> Result<(), PostError> {
+        self.check_umr(&mr.0.pd)?;
+        let is_behind = mr.0.origin.queue == self.sq.id || !mr.0.is_posted();
+        if is_behind { Ok(()) } else { Err(PostError::KeyState) }
+    }
+
     /// Posts a local invalidate; rings like [`Qp::post_send`]. The key ends when the request is
     /// carried out; its completion brings it back free.
     ///
     /// # Errors
     ///
-    /// [`PostError`], with the key. Nothing was posted then.
+    /// [`PostError`], with the key: [`PostError::KeyState`] for one whose registration was posted
+    /// to another queue pair and has not ended. Nothing was posted then.
     #[inline(always)]
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn post_local_inv(
@@ -153,7 +162,9 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        if !self.sq.is_clear() || !self.changes_keys_of(&mr.0.pd) {
+        // What bound it here was of this domain.
+        let is_behind = mr.0.origin.queue == self.sq.id && self.sq.allows(CHANGES_KEYS);
+        if !is_behind || !self.sq.is_clear() {
             return self.post_local_inv_any(wr_id, flags, mr);
         }
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
@@ -170,7 +181,7 @@ impl<B: Buffers> Qp<B> {
         flags: SendFlags,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        if let Err(cause) = self.check_umr(&mr.0.pd) {
+        if let Err(cause) = self.check_end(&mr) {
             return Err(Refused { held: mr, cause });
         }
         self.sq.push_local_inv(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mr);
@@ -196,7 +207,7 @@ impl<B: Buffers> Qp<B> {
         len: u32,
         mr: RegisteredMr,
     ) -> Result<(), Refused<RegisteredMr>> {
-        let checked = self.check_umr(&mr.0.pd).and_then(|()| {
+        let checked = self.check_end(&mr).and_then(|()| {
             if len == 0 || u64::from(len) > mr.0.len {
                 Err(PostError::PageList)
             } else if !mr.0.access.contains(Access::LOCAL_WRITE) {

@@ -13,7 +13,7 @@ use ferrocx_core::{
 };
 use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 
-use super::sq::{Frames, Sq};
+use super::sq::Sq;
 use super::wqe::{Data, gather};
 use super::{Plan, Qp, QpState};
 use crate::context::ContextCore;
@@ -47,9 +47,12 @@ pub(super) enum Objects {
 }
 
 impl Objects {
-    /// Whether a failed receive that names queue `number` is of these.
-    pub(super) fn receives_as(&self, number: u32) -> bool {
-        matches!(self, Self::Raw(raw) if raw.rq.number() == number)
+    /// The number in completions of failed receives, of queue pair `qpn`.
+    pub(super) fn fails_as(&self, qpn: u32) -> u32 {
+        match self {
+            Self::Qp(_) => qpn,
+            Self::Raw(raw) => raw.rq.number(),
+        }
     }
 
     /// Destroys them; on an error the device may still own what is posted.
@@ -235,6 +238,17 @@ impl<B: Buffers> Qp<B> {
 
 fn only_raw() -> VerbsError {
     VerbsError::Unsupported { what: "flows", way_out: "use a raw packet queue pair" }
+}
+
+/// What frames must be like that a queue sends.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Frames {
+    /// The longest without a VLAN tag: MTU and Ethernet header.
+    pub(super) max_bytes: u64,
+    /// Headers of each frame that stand in the request.
+    pub(super) inline: usize,
+    /// The device fills in checksums.
+    pub(super) checksums: bool,
 }
 
 impl Frames {

@@ -1,15 +1,20 @@
 //! The receive queue of a queue pair: a ring of scatter lists and what each of them holds.
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use ferrocx_core::wq::RecvRing;
 
 use super::slots::{Receive, Slots};
 use super::wqe::scatter;
-use crate::cq::Completion;
+use crate::cq::{Completion, CqCore};
+use crate::era::Belief;
 use crate::error::{Failure, PostError, Refused};
 use crate::mr::{Buffers, Reach};
 use crate::wc::Wc;
+
+/// The first position of a life.
+const FIRST: u32 = 0;
 
 /// The receive queue.
 #[derive(Debug)]
@@ -18,13 +23,21 @@ pub(super) struct Rq<B> {
     reach: Reach,
     /// Receives that may be in flight.
     max_wr: u32,
+    /// Each receive ends by its own completion only, so a life needs no marks.
+    pub(super) belief: Belief,
     slots: Slots<Receive<B>>,
 }
 
 impl<B: Buffers> Rq<B> {
-    pub(super) fn new(ring: RecvRing, reach: Reach, max_wr: u32) -> Self {
+    pub(super) fn new(
+        ring: RecvRing,
+        (cq, qpn): (&Arc<CqCore>, u32),
+        reach: Reach,
+        max_wr: u32,
+    ) -> Self {
         let slots = Slots::new(ring.entries(), Receive::empty);
-        Self { ring, reach, max_wr, slots }
+        let belief = Belief::new(cq, qpn);
+        Self { ring, reach, max_wr, belief, slots }
     }
 
     /// Writes a receive and tells the device.
@@ -70,8 +83,14 @@ impl<B: Buffers> Rq<B> {
         slot.hold(wr_id, ManuallyDrop::into_inner(held));
     }
 
-    /// Ends the oldest receive if it is the one that a completion names; `None` if the completion
-    /// cannot be right.
+    /// Whether a completion that names this queue, or whose number the caller knows, is of this
+    /// life.
+    pub(super) fn believes(&mut self, completion: &Completion) -> bool {
+        self.belief.knows(completion) || self.belief.looks_at(completion, FIRST)
+    }
+
+    /// Ends the oldest receive if it is the one that a completion names, which is believed; `None`
+    /// if it cannot be right.
     #[inline(always)]
     pub(super) fn complete(
         &mut self,
@@ -93,7 +112,13 @@ impl<B: Buffers> Rq<B> {
             self.slots.at(self.ring.ci.into()).drop_held();
             self.ring.ci = self.ring.ci.wrapping_add(1);
         }
+        self.restart();
+    }
+
+    /// Starts again at the beginning of the ring: the queue pair was reset, and all has ended.
+    pub(super) fn restart(&mut self) {
         self.ring.restart();
+        self.belief.begin_life(FIRST);
     }
 
     /// Keeps what is held for ever: the device may still use it.

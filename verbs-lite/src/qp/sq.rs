@@ -6,6 +6,7 @@
 
 use std::mem::{ManuallyDrop, forget, replace, take};
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ferrocx_bus::Slot as Part;
@@ -14,10 +15,13 @@ use ferrocx_core::wq::{
 };
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
 
+use super::raw::Frames;
 use super::slots::Slots;
 use super::wqe::{Data, Kind, gather};
+use crate::cq::CqCore;
+use crate::era::{Belief, MARK_EVERY};
 use crate::error::{Failure, PostError, Refused};
-use crate::fastreg::{PageList, RegisteredMr};
+use crate::fastreg::{Changes, PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach};
 use crate::window::BoundMw;
 use crate::wr::{SendFlags, SendOp, SendWr, WcOpcode};
@@ -30,6 +34,9 @@ pub(super) const FM_SMALL: u32 = Ctrl::FM.of(FenceMode::INITIATOR_SMALL.0);
 /// Bit of "solicited event" in the control segment; the same as that of the flag.
 const SE: u8 = SendFlags::SOLICITED.bits();
 const _: () = assert!(SE as u32 == Ctrl::SE.mask(), "the flag is the bit");
+/// Requests that are posted between two looks: none is longer than 16 blocks, so all of them have
+/// room between two marks.
+const CLEAR_AT_ONCE: u32 = MARK_EVERY / 16;
 /// Numbers of queues.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
@@ -125,17 +132,6 @@ impl Kind {
     }
 }
 
-/// What frames must be like that a queue sends.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Frames {
-    /// The longest without a VLAN tag: MTU and Ethernet header.
-    pub(super) max_bytes: u64,
-    /// Headers of each frame that stand in the request.
-    pub(super) inline: usize,
-    /// The device fills in checksums.
-    pub(super) checksums: bool,
-}
-
 /// What a queue's requests are at most.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Most {
@@ -149,6 +145,7 @@ pub(super) struct Most {
 #[derive(Debug)]
 pub(super) struct Sq<B> {
     pub(super) ring: SendRing,
+    pub(super) belief: Belief,
     pub(super) reach: Reach,
     /// Operations that may be posted, one bit each.
     pub(super) allowed: u32,
@@ -176,6 +173,8 @@ pub(super) struct Sq<B> {
     pub(super) next_fence: u32,
     /// A number that no other queue ever has.
     pub(super) id: u64,
+    /// What is known of keys by its requests.
+    pub(super) changes: Arc<Changes>,
     /// Positions of requests that ended with an error or "flushed": those since the last reset
     /// last, with an open end.
     pub(super) broken: Vec<Range<u64>>,
@@ -187,9 +186,17 @@ impl<B: Buffers> Sq<B> {
     /// Lists do something when they are dropped, so each is looked for.
     pub(super) const DROPS_LISTS: bool = std::mem::needs_drop::<B>();
 
-    pub(super) fn new(ring: SendRing, reach: Reach, most: Most, frames: Frames) -> Self {
+    pub(super) fn new(
+        ring: SendRing,
+        cq: &Arc<CqCore>,
+        reach: Reach,
+        most: Most,
+        frames: Frames,
+    ) -> Self {
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         Self {
             slots: Slots::new(ring.entries(), Slot::empty),
+            belief: Belief::new(cq, ring.number()),
             ring,
             reach,
             allowed: 0,
@@ -204,7 +211,8 @@ impl<B: Buffers> Sq<B> {
             max_inline: most.inline_bytes,
             frames,
             next_fence: 0,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id,
+            changes: cq.core.posted.made(id),
             broken: Vec::new(),
             carried: None,
         }
@@ -236,7 +244,9 @@ impl<B: Buffers> Sq<B> {
     fn look_ahead(&mut self) -> bool {
         let requests = self.requests();
         let most = if self.signaled > self.ring.ci { self.max_wr } else { self.max_silent };
-        self.clear_until = self.ring.pi + u64::from(most.saturating_sub(requests));
+        let clear = most.saturating_sub(requests).min(CLEAR_AT_ONCE);
+        self.clear_until = self.ring.pi + u64::from(clear);
+        self.belief.keep_marks(self.ring.pi as u32);
         requests < self.max_wr
     }
 
@@ -583,11 +593,6 @@ impl<B: Buffers> Sq<B> {
         self.ring.restart();
         (self.rung, self.signaled, self.silent_from) = (self.ring.pi, self.ring.pi, self.ring.pi);
         (self.next_fence, self.clear_until) = (0, 0);
-    }
-
-    /// Keeps what is held for ever: the device may still use it.
-    pub(super) fn leak(&mut self) {
-        self.reach.leak();
-        std::mem::forget(self.slots.take());
+        self.belief.begin_life(self.ring.pi as u32);
     }
 }

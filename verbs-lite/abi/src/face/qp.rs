@@ -279,7 +279,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let is_last = pair.member.index.is_some() || Arc::strong_count(&pair.member) == 1;
     // The device lets go of it first: what it has written is then taken into account.
     if !is_last || lock(&pair.member.pair).qp.state() == QpState::Reset {
-        pair.purge(|| ());
+        pair.purge(|_| ());
     } else if let Err(error) = pair.let_go() {
         tracing::warn!(%error, "the queue pair is destroyed as it is");
     }

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use ferrocx_verbs_lite::{QpState, VerbsError};
+use ferrocx_verbs_lite::{Cq, QpState, VerbsError};
 
 use super::batch::Batch;
 use super::context::Shared;
@@ -43,15 +43,16 @@ impl QueuePair {
         faces.into_iter().map(|face| promised!(Queue::of(face))).collect()
     }
 
-    /// Runs `end`, after which the device writes no completion of this queue pair any more, and
-    /// drops those that it has written, as the interface promises of destroying and resetting.
-    pub(super) fn purge<T>(&self, end: impl FnOnce() -> T) -> T {
+    /// Runs `end` with the completion queues, after which the device writes no completion of this
+    /// queue pair any more, and drops those that it has written, as the interface promises of
+    /// destroying and resetting.
+    pub(super) fn purge<T>(&self, end: impl FnOnce(&[&Cq]) -> T) -> T {
         let queues = self.queues();
         let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, lock(&queue.inner))).collect();
-        let mut take_all = || inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
-        take_all();
-        let ended = end();
-        take_all();
+        inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
+        let cqs: Vec<_> = inners.iter().map(|(_, inner)| &inner.cq).collect();
+        let ended = end(&cqs);
+        inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
         let number = self.face.base.qp_num;
         for (_, inner) in &mut inners {
             inner.waiting.retain(|(wc, _)| wc.qp_num != number);
@@ -69,9 +70,9 @@ impl QueuePair {
             pair.srq.is_some() && pair.qp.state() != QpState::Reset
         };
         if takes {
-            self.purge(|| lock(pair).qp.to_error())?;
+            self.purge(|_| lock(pair).qp.to_error())?;
         }
-        self.purge(|| lock(pair).qp.abandon())
+        self.purge(|cqs| lock(pair).qp.abandon(cqs))
     }
 }
 
