@@ -433,7 +433,7 @@ fn a_key_owns_its_packet_until_it_is_known_to_have_ended() {
 
     // A registration that was flushed may have been carried out, and its invalidation too.
     list.map_mbuf(held).unwrap();
-    qb.abandon().unwrap();
+    qb.abandon(&[&two.b.cq]).unwrap();
     let refused = qb.post_fast_reg(&reg(5, 0, ALL), mr, list).unwrap_err();
     assert_eq!(refused.cause, PostError::State);
     let (mr, list) = refused.held;
