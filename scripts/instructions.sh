@@ -238,7 +238,7 @@ for name in "${cases[@]}"; do
         verbs_fast_reg_post) limit=293 ;;
         verbs_local_inv_post) limit=95 ;;
         verbs_fast_reg_cycle) limit=740 ;;
-        verbs_fast_reg_cycle_32) limit=622 ;;
+        verbs_fast_reg_cycle_32) limit=625 ;;
         nvmf_read_1) limit=790 ;;
         nvmf_read_32) limit=570 ;;
         nvmf_write_1) limit=1450 ;;
