@@ -88,9 +88,9 @@ pub(super) const CASES: [Case; 32] = [
         })
     }),
     // By a device that wants the layer 2 header in each request.
-    case("tx_headed_18", || Tx::new(&headers_inline(), &config(), Packets::Raw(|_| ()))),
+    case("tx_headed_18", || Tx::boxed(&headers_inline(), &config(), Packets::Raw(|_| ()))),
     case("tx_headed_18_segments_2", || {
-        Tx::new(&headers_inline(), &config(), Packets::Made(|_, cache| chain(cache, 2)))
+        Tx::boxed(&headers_inline(), &config(), Packets::Made(|_, cache| chain(cache, 2)))
     }),
 ];
 
@@ -247,7 +247,7 @@ struct Tx {
 }
 
 impl Tx {
-    fn new(nic: &NicConfig, config: &TxQueueConfig, packets: Packets) -> Box<dyn Work> {
+    fn boxed(nic: &NicConfig, config: &TxQueueConfig, packets: Packets) -> Box<dyn Work> {
         Box::new(Self::of(nic, config, packets))
     }
 
@@ -287,7 +287,7 @@ impl Tx {
     }
 
     fn raw_by(config: TxQueueConfig, make: fn(&mut Mbuf)) -> Box<dyn Work> {
-        Self::new(&NicConfig::default(), &config, Packets::Raw(make))
+        Self::boxed(&NicConfig::default(), &config, Packets::Raw(make))
     }
 
     fn made(make: fn(&mut Mix, &mut PoolCache) -> Mbuf) -> Box<dyn Work> {
@@ -302,7 +302,7 @@ impl Tx {
     }
 
     fn made_by(config: TxQueueConfig, make: fn(&mut Mix, &mut PoolCache) -> Mbuf) -> Box<dyn Work> {
-        Self::new(&NicConfig::default(), &config, Packets::Made(make))
+        Self::boxed(&NicConfig::default(), &config, Packets::Made(make))
     }
 }
 

@@ -7,8 +7,8 @@ use super::RxQueue;
 impl RxQueue {
     /// Packets that the device dropped since the queue was made because it found no buffer posted:
     /// the core was away, or the ring is too short for the burst. `None` if the device has no
-    /// counter for this queue: the first [`Limits::drop_counters`](crate::Limits::drop_counters)
-    /// have one.
+    /// counter for this queue: the first
+    /// [`Limits::drop_counters`](ferrocx_core::Limits::drop_counters) have one.
     ///
     /// Asks the device, in some microseconds: nothing for each round of a polling loop.
     ///
