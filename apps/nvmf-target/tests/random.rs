@@ -186,6 +186,7 @@ fn run(random: &mut Random, steps: u64) -> u64 {
                         next,
                         &request,
                         SocketAddr::from(([10, 0, 0, 1], 4420)),
+                        [10, 0, 0, 2].into(),
                     ));
                 }
             }

@@ -68,7 +68,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
                     next += 1;
                     let host = SocketAddr::from(([10, 0, 0, 1], 4420));
-                    queues.push(Queue::new(next, &request, host));
+                    let peer = [10, 0, 0, u.int_in_range(2..=4)?].into();
+                    queues.push(Queue::new(next, &request, host, peer));
                 }
             }
             1 => {

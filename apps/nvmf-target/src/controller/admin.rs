@@ -385,7 +385,7 @@ impl Target {
 
     fn set_features(&mut self, at: usize, sqe: &Sqe) -> Done {
         let (cdw10, value) = (sqe.cdw10.get(), sqe.cdw11.get());
-        let most = self.settings.io_queues;
+        let (most, silence) = (self.settings.io_queues, self.settings.longest_silence_ms());
         let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
         let described = self.describe(controller);
         let (is_discovery, known) = (described.is_discovery, described.events());
@@ -400,6 +400,7 @@ impl Target {
                 controller.enable_events(value, &mut self.outbox);
                 Ok((0, None))
             }
+            fid::KEEP_ALIVE if value > silence => Err(Status::KEEP_ALIVE.dnr()),
             fid::KEEP_ALIVE => {
                 controller.set_keep_alive(value);
                 Ok((0, None))

@@ -145,9 +145,15 @@ impl Target {
         let full = (Status::CONNECT_BUSY, 0);
         if subsystem.is_none() {
             let there = self.controllers.iter().flatten().filter(|it| it.subsystem.is_none());
-            if there.count() >= self.discovery_limit {
+            if there.count() >= self.shares.discovery {
                 return Err(full);
             }
+        }
+        if keep_alive_ms > self.settings.longest_silence_ms() {
+            return Err((Status::KEEP_ALIVE.dnr(), 0));
+        }
+        if self.has_its_share(queue.peer, subsystem.is_none()) {
+            return Err(full);
         }
         if subsystem.is_some_and(|at| self.still_writes(at, host)) {
             return Err(full);

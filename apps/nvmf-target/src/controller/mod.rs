@@ -15,6 +15,7 @@
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
 //! | `discovery` | the discovery service |
+//! | `share` | what one address may have |
 //! | [`io`] | commands of I/O queues |
 
 mod admin;
@@ -26,6 +27,7 @@ pub mod io;
 mod leaving;
 pub mod queue;
 pub mod reservation;
+mod share;
 mod state;
 pub mod subsystem;
 
@@ -40,6 +42,7 @@ use io::IoCommand;
 use leaving::Leaving;
 pub use queue::{Queue, Role};
 use reservation::Fence;
+use share::Shares;
 use state::Controller;
 pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
@@ -65,6 +68,11 @@ pub struct Settings {
     pub io_queues: u16,
     /// Controllers at a time, discovery's among them, a quarter at most: 1 to 4096.
     pub controllers: u16,
+    /// Of these, those of one address: 1 to all; 0 for three quarters.
+    pub controllers_per_address: u16,
+    /// How long a host may be silent: the longest keep-alive time that it can have, and what one
+    /// without has.
+    pub silence: Duration,
     /// Number of the first controller: random, so that no host that knew an earlier run of the
     /// target finds somebody else's.
     pub first_cntlid: u16,
@@ -80,6 +88,8 @@ impl Default for Settings {
             mdts: 8,
             io_queues: 16,
             controllers: 64,
+            controllers_per_address: 0,
+            silence: Duration::from_secs(3600),
             first_cntlid: 1,
             service: 4420,
         }
@@ -91,6 +101,11 @@ impl Settings {
     #[must_use]
     pub fn max_transfer(&self) -> u32 {
         4096 << self.mdts
+    }
+
+    /// The longest keep-alive time that a host can have.
+    fn longest_silence_ms(&self) -> u32 {
+        u32::try_from(self.silence.as_millis()).unwrap_or(u32::MAX)
     }
 }
 
@@ -193,8 +208,7 @@ pub struct Target {
     /// Places of controllers that have ended before their I/O queues have.
     leaving: Vec<Leaving>,
     next_cntlid: u16,
-    /// Of controllers, those that the discovery service may have.
-    discovery_limit: usize,
+    shares: Shares,
     /// Changes of what discovery tells.
     generation: u64,
     /// Answers that are due.
@@ -217,7 +231,7 @@ impl Target {
     pub fn new(settings: Settings) -> Self {
         Self {
             next_cntlid: settings.first_cntlid.clamp(1, Self::LAST_CNTLID),
-            discovery_limit: discovery::share(settings.controllers.into()),
+            shares: Shares::new(&settings),
             settings,
             offer: Arc::new(Offer {
                 version: 0,
@@ -534,13 +548,18 @@ impl Target {
     /// Tells the target what time it is, and ends controllers whose hosts are silent.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
-        let expired = |controller: &Controller| controller.is_expired(now);
+        let silence = self.settings.silence;
+        let expired = |controller: &Controller| controller.is_expired(now, silence);
         for at in 0..self.controllers.len() {
             if let Some(controller) = self.controller_mut(at)
                 && expired(controller)
             {
                 controller.fail();
-                self.doom(at, "its keep-alive time is over");
+                let why = match controller.keep_alive {
+                    Some(_) => "its keep-alive time is over",
+                    None => "its host was silent for too long",
+                };
+                self.doom(at, why);
             }
         }
     }

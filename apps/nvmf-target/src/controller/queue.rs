@@ -1,6 +1,6 @@
 //! [`Queue`]: a queue of a host, from its connection to its end.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +33,8 @@ pub struct Queue {
     pub qid: u16,
     /// Our address and port, which the host called.
     pub local: SocketAddr,
+    /// The address of its host.
+    pub peer: IpAddr,
     /// What it is for.
     pub role: Role,
     /// What it has moved.
@@ -56,11 +58,12 @@ pub struct Queue {
 impl Queue {
     /// A queue that was asked for.
     #[must_use]
-    pub fn new(id: u32, request: &Request, local: SocketAddr) -> Self {
+    pub fn new(id: u32, request: &Request, local: SocketAddr, peer: IpAddr) -> Self {
         Self {
             id,
             qid: request.qid.get(),
             local,
+            peer,
             role: Role::Unconnected,
             traffic: Traffic::default(),
             is_alive: false,

@@ -1,6 +1,7 @@
 //! What a core does beside commands: timers, the connection manager's turn, what other threads
 //! want, and its end.
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,7 @@ impl Server {
         }
         if self.poller == 0 {
             target.tick(now);
+            self.stats.refused_shares = target.refused_shares();
         }
         target.look_at_fences(self.poller, |fence, is_late| {
             let mut is_clear = true;
@@ -164,10 +166,10 @@ impl Server {
         }
     }
 
-    /// A queue is no more.
-    pub(super) fn gone(&mut self) {
+    /// A queue of an address is no more that had no session yet.
+    pub(super) fn gone(&mut self, peer: IpAddr) {
         self.stats.queues -= 1;
-        self.load.fetch_sub(1, Ordering::Relaxed);
+        self.not_come(peer);
     }
 
     fn forget(&mut self, Session { mut link, .. }: Session, target: &mut Target) {
@@ -186,7 +188,9 @@ impl Server {
             self.shared.registry.remove_queue(stats);
         }
         target.closed(&mut link.queue);
-        self.gone();
+        target.exit(link.queue.peer);
+        self.stats.queues -= 1;
+        self.load.fetch_sub(1, Ordering::Relaxed);
         self.stats.ended += 1;
         self.stats.failed += u64::from(link.has_failed);
     }
@@ -205,7 +209,7 @@ impl Server {
         self.work.is_stopping = true;
         for it in std::mem::take(&mut self.coming) {
             self.sessions.remove(it.place);
-            self.gone();
+            self.gone(it.peer);
         }
         let start = Instant::now();
         while start.elapsed() < limit / 2 && self.is_busy() {

@@ -93,6 +93,9 @@ pub struct ServerConfig {
     /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
     /// 20 KiB on an admin queue.
     pub queues: u32,
+    /// Of these, those of hosts of one address: 1 to all; 0 for three quarters, and at least what
+    /// one host has.
+    pub queues_per_address: u32,
     /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
     /// the back end.
     pub buffers: u16,
@@ -111,6 +114,7 @@ impl Default for ServerConfig {
         Self {
             services: vec![4420],
             queues: 64,
+            queues_per_address: 0,
             buffers: 8,
             remote_invalidate: true,
             patience: Duration::from_secs(20),
@@ -252,7 +256,7 @@ impl Server {
         mut target: Target,
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
-        target.limit_queues(config.queues);
+        target.limit_queues(config.queues, config.queues_per_address);
         let (registry, epoch) = (Arc::default(), Instant::now());
         let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
         let shared = Arc::new(Shared {
