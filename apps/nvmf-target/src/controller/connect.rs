@@ -206,7 +206,7 @@ impl Target {
         let Some(controller) = self.controller_mut(at) else {
             return Err(in_data(ConnectData::CNTLID_AT));
         };
-        if !controller.is_ready() || queue.qid > controller.granted {
+        if !controller.takes_io() || queue.qid > controller.granted {
             return Err(in_command(QID_AT));
         }
         if controller.io_queues.iter().any(|(taken, _)| *taken == queue.qid) {

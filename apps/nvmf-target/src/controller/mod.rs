@@ -16,6 +16,7 @@
 //! | [`reservation`] | reservations, and their commands |
 //! | `discovery` | the discovery service |
 //! | `share` | what one address may have |
+//! | [`shutdown`] | what is flushed before a controller is shut down |
 //! | [`io`] | commands of I/O queues |
 
 mod admin;
@@ -28,6 +29,7 @@ mod leaving;
 pub mod queue;
 pub mod reservation;
 mod share;
+pub mod shutdown;
 mod state;
 pub mod subsystem;
 
@@ -43,6 +45,7 @@ use leaving::Leaving;
 pub use queue::{Queue, Role};
 use reservation::Fence;
 use share::Shares;
+use shutdown::{Closing, Flushing};
 use state::Controller;
 pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
@@ -221,6 +224,9 @@ pub struct Target {
     doomed: Vec<(u32, &'static str)>,
     /// Answers that wait for what preempted hosts had begun, and the cores that it may be on.
     fences: Vec<Fence>,
+    /// Controllers that shut down, and what is to be flushed for them.
+    closing: Vec<Closing>,
+    to_flush: Vec<Flushing>,
     cores: usize,
     now: Duration,
 }
@@ -248,6 +254,8 @@ impl Target {
             again: Vec::new(),
             doomed: Vec::new(),
             fences: Vec::new(),
+            closing: Vec::new(),
+            to_flush: Vec::new(),
             cores: 0,
             now: Duration::ZERO,
         }

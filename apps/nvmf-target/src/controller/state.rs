@@ -147,6 +147,11 @@ impl Controller {
         self.csts & (property::CSTS_RDY | property::CSTS_CFS) == property::CSTS_RDY
     }
 
+    /// Takes I/O: it is ready, and its host has not shut it down.
+    pub(super) fn takes_io(&self) -> bool {
+        self.is_ready() && self.csts & property::CSTS_SHST == 0
+    }
+
     /// Whether it was switched off, and I/O queues still end what they had begun: a write of then
     /// must not come behind one of a host that has connected anew.
     pub(super) fn is_settling(&self) -> bool {
@@ -166,7 +171,7 @@ impl Controller {
     /// Sets the status register, and tells the I/O queues.
     pub(super) fn set_csts(&mut self, csts: u32) {
         self.csts = csts;
-        self.ready.store(self.is_ready(), Ordering::Relaxed);
+        self.ready.store(self.takes_io(), Ordering::Relaxed);
     }
 
     pub(super) fn fail(&mut self) {

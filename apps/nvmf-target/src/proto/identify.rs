@@ -115,6 +115,7 @@ impl Controller<'_> {
             page[1806] = 1; // DCTYPE
             return page;
         }
+        put(&mut page, 88, &SHUTDOWN_US.to_le_bytes()); // RTD3E
         if self.ana_groups > 0 {
             page[342] = ANA_TRANSITION_SECS;
             page[343] = 0x5f; // ANACAP: all states; the group of a namespace stays.
@@ -148,6 +149,10 @@ impl Controller<'_> {
 
 /// RESCAP: all six kinds, keys ignored as of version 1.3; nothing outlives the target.
 pub const RESERVATIONS: u8 = 0xfe;
+
+/// RTD3E: how long a shutdown may take, in microseconds, since what was written is flushed before:
+/// Linux waits so long, 5 s at least and 60 s at most.
+pub const SHUTDOWN_US: u32 = 30_000_000;
 
 /// KAS: a second, in units of 100 ms.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
@@ -293,6 +298,7 @@ mod tests {
         assert_eq!(&page[4..24], b"ABC                 ");
         assert_eq!(&page[24..64], b"ferrocx                                 ");
         assert_eq!(page[76..84], [2, 8, 2, 1, 0, 4, 1, 0]);
+        assert_eq!(page[84..92], [0, 0, 0, 0, 0x80, 0xc3, 0xc9, 0x01], "0x01c9c380 us are 30 s");
         assert_eq!(page[92..100], [0, 1, 0, 0, 0x41, 0, 0, 0]);
         assert_eq!((page[111], page[259], page[261]), (1, 3, 6));
         assert_eq!(page[320..322], [10, 0]);

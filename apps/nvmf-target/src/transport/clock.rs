@@ -105,6 +105,12 @@ impl Server {
             }
             is_clear
         });
+        target.look_at_shutdowns(self.poller, |closing| {
+            let mut sessions = self.sessions.iter_mut().map(|(_, session)| session);
+            let mut about = sessions.by_ref().filter(|it| closing.is_about(it.link.queue.role));
+            about.all(|it| it.link.outside == 0 && !it.is_busy())
+        });
+        let flush = if self.poller == 0 { target.next_flush() } else { None };
         let poller = self.poller as u32;
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {
@@ -118,6 +124,10 @@ impl Server {
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         drop(target);
         self.work.drives.tick();
+        if let Some(flush) = flush {
+            self.begin_flush(flush);
+        }
+        self.go_on_flushing();
         self.begin_again();
         self.tell_lost();
         for (queue, slot) in again {

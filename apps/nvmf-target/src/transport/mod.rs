@@ -28,6 +28,7 @@ mod ending;
 mod error;
 mod execute;
 mod fetch;
+mod flush;
 mod fused;
 mod gate;
 mod helper;
@@ -55,6 +56,7 @@ use ferrocx::verbs::cm::{CmConfig, CmListener, ConnRequest, Connecting, Connecti
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
+use flush::Flush;
 use fused::Gates;
 use helper::Helper;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -220,6 +222,10 @@ pub struct Server {
     stalled: VecDeque<u32>,
     /// Of these, those that have had their turn.
     served: VecDeque<u32>,
+    /// What is flushed for hosts that shut their controllers down, and the last number of such a
+    /// request.
+    flushes: Vec<Flush>,
+    flush_number: u16,
     stats: ServerStats,
     round: u32,
     next_turn: Duration,
@@ -322,6 +328,8 @@ impl Server {
             coming: Vec::new(),
             stalled: VecDeque::with_capacity(config.queues as usize),
             served: VecDeque::with_capacity(config.queues as usize),
+            flushes: Vec::new(),
+            flush_number: 0,
             stats: ServerStats::default(),
             round: 0,
             next_turn: Duration::ZERO,
@@ -576,9 +584,7 @@ impl Server {
             && let Some(Done { token, result, .. }) = self.work.ring.as_mut().and_then(Ring::poll)
         {
             count += 1;
-            let (index, slot) = (place((token >> 16) as u32), token as u16);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.outside_done(qp, session, slot, &result.map_err(Trouble::System));
+            self.store_done(token, &result.map_err(Trouble::System));
         }
         if let Some(ring) = &mut self.work.ring {
             ring.submit();
