@@ -150,7 +150,7 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
-            assert!(len <= 16 << 10);
+            assert!(len <= 1 << 20);
         }
         Action::Fetch { from, len } => {
             assert_eq!(from.len, len);

@@ -90,6 +90,7 @@ fn what_was_written_is_flushed_before_the_shutdown_is_complete() {
         host.set_property(property::CC, 0).unwrap();
         drop(queue);
         host.enable().unwrap();
+        host.set_feature(0x07, 0).unwrap();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
         assert_eq!(one(&mut queue, of(io::READ, 1)).unwrap().status(), Status::SUCCESS);
     });

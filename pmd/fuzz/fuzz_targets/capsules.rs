@@ -193,7 +193,7 @@ fn command(
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
-            assert!(len <= 16 << 10);
+            assert!(len <= 1 << 20);
         }
         Action::Fetch { from, len } => {
             let most = if sqe.opcode == 0x7f { 4096 } else { 16 };

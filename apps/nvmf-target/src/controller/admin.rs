@@ -10,9 +10,6 @@ use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Sqe, admin, fabrics, io};
 use crate::proto::status::Status;
 
-/// Bytes that an admin command can bring at most.
-pub(super) const MAX_PAGE_BYTES: usize = 16 << 10;
-
 /// Numbers of features. Source: reference 10.2.9.
 mod fid {
     pub(super) const TEMPERATURE: u8 = 0x04;
@@ -41,12 +38,13 @@ const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 /// What a command brings: its result, and whether a page goes to the host.
 type Done = Result<(u64, Option<Keyed>), Status>;
 
-/// A command that brings a page of `len` bytes: the memory that the host describes has that size.
-pub(super) fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
+/// A command that brings a page of `len` bytes, of `most` that there can be: the memory that the
+/// host describes has that size.
+pub(super) fn destination(sqe: &Sqe, len: u64, most: u32) -> Result<Keyed, Status> {
     match Sgl::parse(&sqe.sgl)? {
         Sgl::InCapsule { .. } => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) if u64::from(keyed.len) != len => Err(Status::DATA_LENGTH.dnr()),
-        Sgl::Keyed(_) if len > MAX_PAGE_BYTES as u64 => Err(Status::INVALID_FIELD.dnr()),
+        Sgl::Keyed(_) if len > u64::from(most) => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) => Ok(keyed),
     }
 }
@@ -230,7 +228,7 @@ impl Target {
     }
 
     fn identify(&mut self, at: usize, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
-        let to = destination(sqe, PAGE_BYTES as u64)?;
+        let to = destination(sqe, PAGE_BYTES as u64, PAGE_BYTES as u32)?;
         let page = self.identify_page(at, sqe)?;
         out.extend_from_slice(&page);
         Ok((0, Some(to)))
@@ -337,7 +335,7 @@ impl Target {
         if !known.contains(&page) {
             return Err(Status::INVALID_LOG.dnr());
         }
-        let to = destination(sqe, len)?;
+        let to = destination(sqe, len, self.settings.max_transfer())?;
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -470,7 +468,7 @@ impl Target {
             }
             fid::RESERVATION_PERSISTENCE if !described.is_discovery => Ok((0, None)),
             fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
-                let to = destination(sqe, 16)?;
+                let to = destination(sqe, 16, 16)?;
                 out.extend_from_slice(&controller.hostid);
                 Ok((0, Some(to)))
             }
