@@ -237,7 +237,12 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
                 nothing,
                 Status::INVALID_OPCODE.dnr(),
             ),
-            (Sqe::fabrics(0x08, 0, Sgl::NONE), nothing, Status::INVALID_OPCODE.dnr()),
+            (
+                Sqe { cdw10: 1.into(), ..Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE) },
+                nothing,
+                Status::CONNECT_FORMAT.dnr(),
+            ),
+            (Sqe::fabrics(0x07, 0, Sgl::NONE), nothing, Status::INVALID_OPCODE.dnr()),
         ];
         for (sqe, data, expected) in cases {
             queue.submit_with(sqe, data).unwrap();
@@ -307,6 +312,7 @@ fn wrong_admin_commands_get_their_status() {
             (Sqe::new(0x80, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (Sqe::new(0xc0, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (Sqe::fabrics(0x05, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
+            (Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE), Status::QUEUE_TYPE.dnr()),
             (Sqe::fabrics(0xff, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (
                 Sqe { cdw11: 0x38.into(), ..Sqe::fabrics(fabrics::PROPERTY_GET, 0, Sgl::NONE) },

@@ -160,6 +160,10 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Leave => {
+            assert!(matches!(queue.role, Role::Io(_)));
+            target.departed(queue);
+        }
     }
     target.account(queue);
 }

@@ -1,5 +1,5 @@
 //! A host that shuts its controller down: what was written is on the medium before the target says
-//! that this is done.
+//! that this is done. One that ends a queue by a command: what had begun ends before.
 
 mod common;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]
@@ -11,8 +11,10 @@ use common::{BLOCK, Here, NQN, namespace, with_target};
 use fake::{Plan, World};
 use ferrocx_nvme::{Config, Controller};
 use ferrocx_nvmf_target::host::{Host, HostError, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::property;
-use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, fabrics, io};
 use ferrocx_nvmf_target::proto::status::Status;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -121,5 +123,49 @@ fn a_host_of_memory_alone_does_not_wait() {
         host.shut_down().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         here.until_queues(0);
+    });
+}
+
+#[test]
+fn a_host_ends_one_queue_by_a_command() {
+    with_target(|here| {
+        let (world, _drive) = drive(here, Plan::default());
+        let mut host = here.host();
+        assert_eq!(host.identify(cns::CONTROLLER, 0).unwrap()[1804..1806], [1, 0]);
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let mut other = host.open_queue(2, 32, 0).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let block = keyed(&mr.buf(0..BLOCK).unwrap());
+        let of = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), block);
+        let write = queue.submit(of(io::WRITE, NSID)).unwrap();
+        here.until_buffers(7);
+        let disconnect = Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE);
+        let last = queue.submit(disconnect).unwrap();
+        let late = queue.submit(of(io::READ, 1)).unwrap();
+        // What comes behind it is refused, and it waits for what had begun.
+        let cqe = queue.wait(LIMIT).unwrap();
+        assert_eq!((Some(cqe.cid.get()), cqe.status()), (late, Status::SEQUENCE.dnr()));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(queue.poll().unwrap().is_none());
+        let mut ended = Vec::new();
+        let begun = Instant::now();
+        while ended.len() < 2 {
+            world.fake().step();
+            let cqe = queue.poll().unwrap();
+            ended.extend(cqe.map(|cqe| (Some(cqe.cid.get()), cqe.status())));
+            assert!(begun.elapsed() < LIMIT);
+        }
+        assert_eq!(ended, [(write, Status::SUCCESS), (last, Status::SUCCESS)]);
+        // Its number is free at once, and its connection is not to be used again.
+        let mut again = host.open_queue(1, 32, 0).unwrap();
+        for queue in [&mut again, &mut other] {
+            assert_eq!(one(queue, of(io::READ, 1)).unwrap().status(), Status::SUCCESS);
+        }
+        queue.wait_for_end(LIMIT).unwrap();
+        here.until_queues(3);
+        assert_eq!(here.change(|server| server.stats().failed), 0);
+        let refused = host.command(disconnect).unwrap().status();
+        assert_eq!(refused, Status::QUEUE_TYPE.dnr(), "the admin queue");
+        assert_eq!(state(&mut host), property::CSTS_RDY, "the controller stays");
     });
 }

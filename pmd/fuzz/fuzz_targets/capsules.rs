@@ -202,6 +202,10 @@ fn command(
             assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Leave => {
+            assert!(matches!(queue.role, Role::Io(_)));
+            target.departed(queue);
+        }
     }
     target.account(queue);
     Ok(())

@@ -85,6 +85,12 @@ impl Target {
         let done = match queue.role {
             Role::Unconnected => Err(Status::SEQUENCE.dnr()),
             Role::Admin(_) | Role::Io(_) if !queue.is_authenticated() => Err(queue.refusal()),
+            Role::Io(_) if is_fabrics && sqe.fctype() == fabrics::DISCONNECT => {
+                match Self::disconnect(queue, sqe) {
+                    Ok(()) => return Action::Leave,
+                    Err(status) => Err(status),
+                }
+            }
             Role::Admin(at) | Role::Io(at) if is_fabrics => {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
             }
@@ -100,6 +106,11 @@ impl Target {
                         Err(status) => Err(status),
                     }
                 }
+                Ok(()) if sqe.opcode == admin::ABORT => match self.abort(at, queue, slot, sqe) {
+                    Ok(None) => return Action::Hold,
+                    Ok(Some(result)) => Ok((result, None)),
+                    Err(status) => Err(status),
+                },
                 Ok(()) => self.admin(at, queue, sqe, out),
                 Err(status) => Err(status),
             },
@@ -147,8 +158,19 @@ impl Target {
         match sqe.fctype() {
             fabrics::PROPERTY_GET if is_admin => self.property_get(at, sqe),
             fabrics::PROPERTY_SET if is_admin => self.property_set(at, sqe),
+            fabrics::DISCONNECT => Err(Status::QUEUE_TYPE.dnr()),
             _ => Err(Status::INVALID_OPCODE.dnr()),
         }
+    }
+
+    /// Disconnect, of an I/O queue: it takes nothing more.
+    fn disconnect(queue: &mut Queue, sqe: &Sqe) -> Result<(), Status> {
+        sqe.check_flags()?;
+        if sqe.cdw10.get() as u16 != 0 {
+            return Err(Status::CONNECT_FORMAT.dnr());
+        }
+        queue.shut();
+        Ok(())
     }
 
     /// Whether a property is asked for by eight bytes, and its offset.
@@ -221,8 +243,6 @@ impl Target {
             admin::GET_FEATURES => self.get_features(at, sqe, out),
             admin::KEEP_ALIVE if controller.keep_alive.is_some() || is_discovery => Ok((0, None)),
             admin::KEEP_ALIVE => Err(Status::KEEP_ALIVE.dnr()),
-            // What was to be aborted is under way, or has ended.
-            admin::ABORT if !is_discovery => Ok((1, None)),
             _ => Err(Status::INVALID_OPCODE.dnr()),
         }
     }

@@ -63,7 +63,7 @@ impl Target {
     }
 
     fn try_connect(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<u32, Refusal> {
-        if queue.role != Role::Unconnected {
+        if queue.role != Role::Unconnected || queue.has_left() {
             return Err((Status::SEQUENCE.dnr(), 0));
         }
         let Ok(data) = ConnectData::read_from_bytes(data) else {

@@ -12,13 +12,16 @@
 //! | `connect` | who may connect to what |
 //! | `leaving` | what a controller leaves behind that has ended |
 //! | `state` | a controller: registers, features, events, errors |
+//! | [`abort`] | commands that are taken back |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
 //! | `discovery` | the discovery service |
+//! | `settings` | sizes |
 //! | `share` | what one address may have |
 //! | [`shutdown`] | what is flushed before a controller is shut down |
 //! | [`io`] | commands of I/O queues |
 
+pub mod abort;
 mod admin;
 pub mod ana;
 mod auth;
@@ -28,6 +31,7 @@ pub mod io;
 mod leaving;
 pub mod queue;
 pub mod reservation;
+mod settings;
 mod share;
 pub mod shutdown;
 mod state;
@@ -37,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use abort::Aborting;
 pub use ana::AnaState;
 use ana::{Ana, AnaPort};
 pub use auth::Proof;
@@ -44,6 +49,7 @@ use io::IoCommand;
 use leaving::Leaving;
 pub use queue::{Queue, Role};
 use reservation::Fence;
+pub use settings::Settings;
 use share::Shares;
 use shutdown::{Closing, Flushing};
 use state::Controller;
@@ -57,60 +63,6 @@ use crate::proto::identify::events;
 use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{Cqe, Sqe};
 use crate::proto::status::Status;
-
-/// Sizes that hosts are told. They must stay the same over a restart: hosts keep what they saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Entries of an I/O queue: 16 to 1024.
-    pub entries: u16,
-    /// Bytes of data in a command capsule: 4096 to 16384.
-    pub in_capsule_bytes: u32,
-    /// log2 of the largest transfer in pages of 4 KiB: 0 to 8.
-    pub mdts: u8,
-    /// I/O queues of a controller: 1 to 128.
-    pub io_queues: u16,
-    /// Controllers at a time, discovery's among them, a quarter at most: 1 to 4096.
-    pub controllers: u16,
-    /// Of these, those of one address: 1 to all; 0 for three quarters.
-    pub controllers_per_address: u16,
-    /// How long a host may be silent: the longest keep-alive time that it can have, and what one
-    /// without has.
-    pub silence: Duration,
-    /// Number of the first controller: random, so that no host that knew an earlier run of the
-    /// target finds somebody else's.
-    pub first_cntlid: u16,
-    /// The port for I/O that the discovery log names.
-    pub service: u16,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            entries: 128,
-            in_capsule_bytes: 4096,
-            mdts: 8,
-            io_queues: 16,
-            controllers: 64,
-            controllers_per_address: 0,
-            silence: Duration::from_secs(3600),
-            first_cntlid: 1,
-            service: 4420,
-        }
-    }
-}
-
-impl Settings {
-    /// Bytes of the largest transfer.
-    #[must_use]
-    pub fn max_transfer(&self) -> u32 {
-        4096 << self.mdts
-    }
-
-    /// The longest keep-alive time that a host can have.
-    fn longest_silence_ms(&self) -> u32 {
-        u32::try_from(self.silence.as_millis()).unwrap_or(u32::MAX)
-    }
-}
 
 /// Why a subsystem or a namespace is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -183,6 +135,8 @@ pub enum Action {
     },
     /// Nothing: the answer comes with an event.
     Hold,
+    /// End what had begun on the queue, answer, and end the queue.
+    Leave,
 }
 
 /// An answer to a command that was held.
@@ -227,6 +181,8 @@ pub struct Target {
     /// Controllers that shut down, and what is to be flushed for them.
     closing: Vec<Closing>,
     to_flush: Vec<Flushing>,
+    /// Commands that are to be taken back.
+    aborts: Vec<Aborting>,
     cores: usize,
     now: Duration,
 }
@@ -256,6 +212,7 @@ impl Target {
             fences: Vec::new(),
             closing: Vec::new(),
             to_flush: Vec::new(),
+            aborts: Vec::new(),
             cores: 0,
             now: Duration::ZERO,
         }

@@ -321,6 +321,15 @@ impl Controller {
         }
     }
 
+    /// Takes a request for an event back; whether it was there.
+    pub(super) fn abort_request(&mut self, cid: u16, outbox: &mut Vec<Held>) -> bool {
+        let Some(at) = self.requests.iter().position(|(_, it)| *it == cid) else { return false };
+        let Some((slot, cid)) = self.requests.pop_at(at) else { return false };
+        let (queue, status) = (self.admin_queue, Status::ABORTED);
+        outbox.push(Held { queue, slot, cid, status, result: 0 });
+        true
+    }
+
     /// Takes all requests for events back.
     pub(super) fn abort_requests(&mut self, outbox: &mut Vec<Held>) {
         let queue = self.admin_queue;

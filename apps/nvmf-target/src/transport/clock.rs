@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::session::{Session, State};
 use super::{CONNECT_PATIENCE, Server, ServerError, place};
+use crate::controller::abort::Aborting;
 use crate::controller::{Held, Role, Target};
 use crate::stats::QueueName;
 
@@ -68,12 +69,14 @@ impl Server {
                 link.end("its host has disconnected");
             }
             let is_late = now.saturating_sub(link.since) > CONNECT_PATIENCE;
-            if link.queue.role == Role::Unconnected && is_late {
+            let is_new = link.queue.role == Role::Unconnected && !link.queue.has_left();
+            if is_new && is_late {
                 link.end("no Connect came");
             }
             if link.is_stuck(qp, now, self.config.host_patience) {
                 link.end("its host takes neither data nor answers");
             }
+            session.look_after_leave(qp, &mut target, now);
             if session.link.ending.is_some() {
                 target.ending(&session.link.queue, session.link.outside == 0);
             }
@@ -122,7 +125,11 @@ impl Server {
             self.answer_held(held);
         }
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
+        let aborts: Vec<Aborting> = std::iter::from_fn(|| target.next_abort(is_mine)).collect();
         drop(target);
+        for it in aborts {
+            self.abort(it);
+        }
         self.work.drives.tick();
         if let Some(flush) = flush {
             self.begin_flush(flush);

@@ -20,9 +20,11 @@
 //! a round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
 //! wait in order; those for which the host serves no READ wait for one another alone.
 
+mod abort;
 mod accept;
 mod buffers;
 mod clock;
+mod config;
 mod drive;
 mod ending;
 mod error;
@@ -33,6 +35,7 @@ mod fused;
 mod gate;
 mod helper;
 mod later;
+mod leave;
 mod line;
 mod listed;
 mod other;
@@ -49,6 +52,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use buffers::Buffers;
+pub use config::ServerConfig;
 pub use error::ServerError;
 use execute::{Store, Work};
 use ferrocx::Region;
@@ -86,44 +90,6 @@ const REQUESTS: usize = 64;
 const COMMANDS: usize = 64;
 /// Back ends that a target may have been given since it was started: places are used once.
 pub const MAX_BACKENDS: usize = 1 << 16;
-
-/// What a server may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Ports to listen on.
-    pub services: Vec<u16>,
-    /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
-    /// 20 KiB on an admin queue.
-    pub queues: u32,
-    /// Of these, those of hosts of one address: 1 to all; 0 for three quarters, and at least what
-    /// one host has.
-    pub queues_per_address: u32,
-    /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
-    /// the back end.
-    pub buffers: u16,
-    /// Answers end the host's key where it asks for that. Off for devices that cannot.
-    pub remote_invalidate: bool,
-    /// How long a command may wait for a drive that is being reset, or for a second buffer, before
-    /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
-    pub patience: Duration,
-    /// How long a host may let data or answers wait before its queue ends: its commands may hold
-    /// buffers meanwhile.
-    pub host_patience: Duration,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            services: vec![4420],
-            queues: 64,
-            queues_per_address: 0,
-            buffers: 8,
-            remote_invalidate: true,
-            patience: Duration::from_secs(20),
-            host_patience: Duration::from_secs(10),
-        }
-    }
-}
 
 /// What the cores of a target share.
 #[derive(Debug)]
@@ -356,6 +322,12 @@ impl Server {
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.shared.registry.clone()
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn config(&self) -> &ServerConfig {
+        &self.config
     }
 
     /// The way for work of another thread. There is one; another call makes the one before

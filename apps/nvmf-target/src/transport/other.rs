@@ -3,6 +3,7 @@
 use ferrocx::verbs::{Buf, Qp, SendFlags};
 
 use super::execute::Work;
+use super::leave::Leave;
 use super::session::{Link, Slot, State, Why, wr};
 use super::{CUT_SHORT, NO_DATA};
 use crate::controller::{Action, Role};
@@ -52,6 +53,11 @@ impl Work {
             Action::Answer(cqe) => link.answer(qp, it, &cqe),
             Action::Hold => {
                 it.state = State::Held;
+                Ok(())
+            }
+            Action::Leave => {
+                it.state = State::Held;
+                link.leave.get_or_insert(Leave::Asked(it.index));
                 Ok(())
             }
             Action::Bring { cqe, len, to } => {

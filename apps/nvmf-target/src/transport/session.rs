@@ -11,6 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::FULL;
 use super::gate::Pass;
+use super::leave::Leave;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role};
@@ -140,6 +141,8 @@ pub(super) struct Link {
     pub(super) outside: u32,
     /// How far its pair of fused commands is.
     pub(super) fused: Option<Fused>,
+    /// How far it is that its host disconnects.
+    pub(super) leave: Option<Leave>,
     /// Commands that are put off.
     pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
@@ -213,6 +216,7 @@ impl Session {
             max_reads,
             outside: 0,
             fused: None,
+            leave: None,
             put_off: 0,
             reserve: reserve(entries),
             unsignaled: 0,
