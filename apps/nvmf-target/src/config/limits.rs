@@ -33,6 +33,9 @@ pub struct Limits {
     /// How long a host may be silent, in seconds: 10 to 86400. It is the longest keep-alive time
     /// that a host can have, and what one without has.
     pub silence_s: u32,
+    /// How long a drive may take for a command before it is aborted, in seconds: 1 to 600. Linux
+    /// hosts wait 30 s.
+    pub drive_timeout_s: u32,
     /// Buffers of the largest transfer: 1 to 1024.
     pub buffers: u16,
     /// Answers end the host's key, where it asks for that.
@@ -52,6 +55,7 @@ impl Default for Limits {
             controllers: settings.controllers,
             controllers_per_address: None,
             silence_s: settings.silence.as_secs() as u32,
+            drive_timeout_s: server.drive_timeout.as_secs() as u32,
             buffers: server.buffers,
             remote_invalidate: server.remote_invalidate,
         }
@@ -72,6 +76,7 @@ impl Limits {
             Some(given) => in_range("queues_per_address", given, 1, queues)?,
             None => 0,
         };
+        let drive_timeout = in_range("drive_timeout_s", self.drive_timeout_s, 1, 600)?;
         let settings = Settings {
             entries: in_range("entries", self.entries, 16, 1024)?,
             in_capsule_bytes: in_capsule(self.in_capsule_bytes)?,
@@ -89,6 +94,7 @@ impl Limits {
             queues_per_address,
             buffers: in_range("buffers", self.buffers, 1, 1024)?,
             remote_invalidate: self.remote_invalidate,
+            drive_timeout: Duration::from_secs(drive_timeout.into()),
             ..ServerConfig::default()
         };
         Ok((settings, server))
