@@ -364,7 +364,8 @@ impl Host {
     ///
     /// # Errors
     ///
-    /// Those of [`Host::done`]; also when the controller says that it has failed, or takes too long.
+    /// Those of [`Host::done`]; also when the controller says that it has failed, or takes too
+    /// long.
     pub fn shut_down(mut self) -> Result<(), HostError> {
         self.set_property(property::CC, 0x0046_4001)?;
         let begun = Instant::now();
