@@ -6,12 +6,12 @@ use ferrocx_uring::Request;
 
 use super::outside::token;
 use super::trouble::Trouble;
-use super::{Backend, Server};
+use super::{Backend, Server, place};
 use crate::backend::Outside;
 use crate::controller::shutdown::Flushing;
 
 /// The place of no queue: requests to stores that have it are flushes.
-pub(super) const FLUSHES: u32 = 0xff_ffff;
+const FLUSHES: u32 = 0xff_ffff;
 
 /// The stores of a subsystem that are being flushed.
 #[derive(Debug)]
@@ -25,6 +25,17 @@ pub(super) struct Flush {
 }
 
 impl Server {
+    /// A request to a store has ended: a command's, or a flush of the target's own.
+    #[inline(always)]
+    pub(super) fn store_done(&mut self, token: u64, result: &Result<(), Trouble>) {
+        let (index, slot) = (place((token >> 16) as u32), token as u16);
+        match self.sessions.get_mut(index) {
+            Some((qp, session)) => self.work.outside_done(qp, session, slot, result),
+            None if index == FLUSHES => self.flush_done(slot, result),
+            None => {}
+        }
+    }
+
     /// Begins to flush what is behind these places.
     pub(super) fn begin_flush(&mut self, Flushing { cntlid, backends }: Flushing) {
         let under_way = Vec::with_capacity(backends.len());

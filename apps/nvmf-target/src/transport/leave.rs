@@ -5,21 +5,12 @@ use std::time::Duration;
 
 use ferrocx::verbs::Qp;
 
-use super::session::{Session, State};
+use super::session::{Leave, Session, State};
 use crate::controller::Target;
 use crate::proto::status::Status;
 
 /// How long the connection of a queue may stay behind its end.
 const GRACE: Duration = Duration::from_secs(1);
-
-/// How far a queue is that its host disconnects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leave {
-    /// The command in this slot waits for those that had begun.
-    Asked(u16),
-    /// It was answered then.
-    Answered(Duration),
-}
 
 impl Session {
     /// Goes on with a queue that its host disconnects.

@@ -3,8 +3,7 @@
 use ferrocx::verbs::{Buf, Qp, SendFlags};
 
 use super::execute::Work;
-use super::leave::Leave;
-use super::session::{Link, Slot, State, Why, wr};
+use super::session::{Leave, Link, Slot, State, Why, wr};
 use super::{CUT_SHORT, NO_DATA};
 use crate::controller::{Action, Role};
 use crate::proto::sgl::{Keyed, Sgl};

@@ -15,10 +15,9 @@ use ferrocx_nvme::{Failure, Refused};
 use ferrocx_uring::Request;
 
 use super::execute::Work;
-use super::flush::FLUSHES;
 use super::session::{Link, Session, Slot, State, Why, wr};
 use super::trouble::{Trouble, medium_error, same};
-use super::{Backend, NO_DATA, Server, place};
+use super::{Backend, NO_DATA};
 use crate::backend::{self, Outside};
 use crate::controller::Queue;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
@@ -28,19 +27,6 @@ use crate::proto::status::Status;
 /// The name of a command for its store.
 pub(super) fn token(queue: u32, slot: u16) -> u64 {
     u64::from(queue) << 16 | u64::from(slot)
-}
-
-impl Server {
-    /// A request to a store has ended: a command's, or a flush of the target's own.
-    #[inline(always)]
-    pub(super) fn store_done(&mut self, token: u64, result: &Result<(), Trouble>) {
-        let (index, slot) = (place((token >> 16) as u32), token as u16);
-        match self.sessions.get_mut(index) {
-            Some((qp, session)) => self.work.outside_done(qp, session, slot, result),
-            None if index == FLUSHES => self.flush_done(slot, result),
-            None => {}
-        }
-    }
 }
 
 impl Work {

@@ -11,7 +11,6 @@ use zerocopy::IntoBytes;
 
 use super::FULL;
 use super::gate::Pass;
-use super::leave::Leave;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role};
@@ -118,6 +117,15 @@ pub(super) enum Fused {
     Equal(Option<Pass>),
     /// The first has failed.
     Failed,
+}
+
+/// How far a queue is that its host disconnects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// The command in this slot waits for those that had begun.
+    Asked(u16),
+    /// It was answered then.
+    Answered(Duration),
 }
 
 /// What the commands of a queue share.
