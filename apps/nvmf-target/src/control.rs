@@ -74,7 +74,7 @@ impl Control {
             registry,
             about,
             stores: BTreeMap::new(),
-            drives: Drives::default(),
+            drives: Drives::new(servers[0].config().drive_timeout),
         }
     }
 

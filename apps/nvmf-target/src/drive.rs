@@ -29,6 +29,8 @@ pub struct Drive {
 #[derive(Debug, Clone, Default)]
 pub struct Drives {
     list: Arc<Mutex<Vec<Used>>>,
+    /// How each of them is used.
+    config: Config,
 }
 
 /// A drive, and which of its namespaces are offered.
@@ -89,6 +91,14 @@ impl Drop for Drive {
 }
 
 impl Drives {
+    /// No drives yet; a command of theirs may take so long before it is aborted, and one of the
+    /// admin queue before the drive is reset: hosts wait meanwhile.
+    #[must_use]
+    pub fn new(timeout: Duration) -> Self {
+        let config = Config { timeout, admin_timeout: timeout, ..Config::default() };
+        Self { list: Arc::default(), config }
+    }
+
     /// Queue pairs of a drive for a namespace of it, one for each of these regions. The drive is
     /// opened unless it is open already.
     ///
@@ -97,7 +107,7 @@ impl Drives {
     /// What the drive or the system refused, or that the namespace is offered already: hosts would
     /// take one disk for two. Nothing stays then.
     pub fn open(&self, address: &str, nsid: u32, buffers: &[Arc<Region>]) -> Result<Vec<IoQueue>> {
-        let open = || Controller::open_vfio(address, &Config::default());
+        let open = || Controller::open_vfio(address, &self.config);
         self.open_by(open, address, nsid, buffers)
     }
 

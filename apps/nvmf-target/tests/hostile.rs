@@ -237,7 +237,12 @@ fn wrong_io_commands_get_their_status_and_change_nothing() {
                 nothing,
                 Status::INVALID_OPCODE.dnr(),
             ),
-            (Sqe::fabrics(0x08, 0, Sgl::NONE), nothing, Status::INVALID_OPCODE.dnr()),
+            (
+                Sqe { cdw10: 1.into(), ..Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE) },
+                nothing,
+                Status::CONNECT_FORMAT.dnr(),
+            ),
+            (Sqe::fabrics(0x07, 0, Sgl::NONE), nothing, Status::INVALID_OPCODE.dnr()),
         ];
         for (sqe, data, expected) in cases {
             queue.submit_with(sqe, data).unwrap();
@@ -307,6 +312,7 @@ fn wrong_admin_commands_get_their_status() {
             (Sqe::new(0x80, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (Sqe::new(0xc0, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (Sqe::fabrics(0x05, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
+            (Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE), Status::QUEUE_TYPE.dnr()),
             (Sqe::fabrics(0xff, 0, Sgl::NONE), Status::INVALID_OPCODE.dnr()),
             (
                 Sqe { cdw11: 0x38.into(), ..Sqe::fabrics(fabrics::PROPERTY_GET, 0, Sgl::NONE) },
@@ -463,20 +469,22 @@ fn connections_come_and_go_and_leave_nothing() {
 fn those_who_only_ask_what_there_is_leave_room_for_the_others() {
     let config = ServerConfig { queues: 40, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let forever = u32::MAX;
-        let asks = HostConfig { keep_alive_ms: forever, ..HostConfig::new(DISCOVERY_NQN) };
+        let asks = HostConfig { keep_alive_ms: 3_600_000, ..HostConfig::new(DISCOVERY_NQN) };
         let mut there = Vec::new();
-        for _ in 0..40 {
-            match Host::open(&here.base, &asks) {
-                Ok(host) => there.push(host),
-                Err(HostError::Refused { status, .. }) => {
-                    assert_eq!(status, Status::CONNECT_BUSY, "it may try again");
-                    here.until_queues(there.len() as u32);
+        let (_port, base) = here.neighbour(1);
+        for (base, share) in [(&base, 8), (&here.base, 10)] {
+            for _ in 0..20 {
+                match Host::open(base, &asks) {
+                    Ok(host) => there.push(host),
+                    Err(HostError::Refused { status, .. }) => {
+                        assert_eq!(status, Status::CONNECT_BUSY, "it may try again");
+                        here.until_queues(there.len() as u32);
+                    }
+                    Err(error) => panic!("{error}"),
                 }
-                Err(error) => panic!("{error}"),
             }
+            assert_eq!(there.len(), share, "three quarters of it, a quarter of the queues");
         }
-        assert_eq!(there.len(), 10, "a quarter of the queues");
         let host = here.host();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
         let (_memory, mr) = host.memory(4096).unwrap();

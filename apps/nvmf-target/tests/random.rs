@@ -150,7 +150,7 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
-            assert!(len <= 16 << 10);
+            assert!(len <= 1 << 20);
         }
         Action::Fetch { from, len } => {
             assert_eq!(from.len, len);
@@ -160,6 +160,10 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Leave => {
+            assert!(matches!(queue.role, Role::Io(_)));
+            target.departed(queue);
+        }
     }
     target.account(queue);
 }
@@ -186,6 +190,7 @@ fn run(random: &mut Random, steps: u64) -> u64 {
                         next,
                         &request,
                         SocketAddr::from(([10, 0, 0, 1], 4420)),
+                        [10, 0, 0, 2].into(),
                     ));
                 }
             }

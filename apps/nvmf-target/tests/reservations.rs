@@ -4,13 +4,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{NQN, with_target};
+use common::{NQN, with, with_target};
+use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const CONFLICT: Status = Status::RESERVATION_CONFLICT.dnr();
@@ -88,5 +90,59 @@ fn a_reservation_keeps_another_host_from_writing() {
         assert_eq!(reserve(&mut mine, register, 0, &[0]), Status::DATA_LENGTH.dnr());
         let none = Sqe { nsid: 9.into(), ..Sqe::new(register, 0, block(0, 16)) };
         assert_eq!(one(&mut mine, none).unwrap().status(), Status::INVALID_NAMESPACE.dnr());
+    });
+}
+
+/// The report of a host with 70 controllers has 64 bytes for itself and for each of them: more than
+/// a page. Hosts say how much room they have, up to the largest transfer.
+#[test]
+fn a_report_has_the_length_that_is_asked_for() {
+    const CONTROLLERS: usize = 70;
+    let count = CONTROLLERS as u16;
+    let settings =
+        Settings { controllers: count, controllers_per_address: count, ..Settings::default() };
+    let config = ServerConfig { queues: 100, queues_per_address: 100, ..ServerConfig::default() };
+    with(settings, config, |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let config = HostConfig { keep_alive_ms: 0, ..HostConfig::new(NQN) };
+        let others: Vec<Host> =
+            (1..CONTROLLERS).map(|_| Host::open(&here.base, &config).unwrap()).collect();
+        let (_memory, mr) = host.memory((1 << 20) + 4).unwrap();
+        assert_eq!(reserve(&mut queue, io::RESERVATION_REGISTER, 0, &[0, 1]), Status::SUCCESS);
+        let report = |queue: &mut HostQueue, len: usize| {
+            mr.buf(0..len).unwrap().copy_in(0, &vec![0xa5; len]).unwrap();
+            let sqe = Sqe {
+                nsid: 1.into(),
+                cdw10: (len as u32 / 4 - 1).into(),
+                cdw11: 1.into(),
+                ..Sqe::new(io::RESERVATION_REPORT, 0, keyed(&mr.buf(0..len).unwrap()))
+            };
+            let status = one(queue, sqe).unwrap().status();
+            (status, mr.buf(0..len).unwrap().to_vec())
+        };
+        let whole = 64 * (1 + CONTROLLERS);
+        let (status, page) = report(&mut queue, whole);
+        assert_eq!(status, Status::SUCCESS);
+        assert_eq!(page[5..7], count.to_le_bytes());
+        let named = |page: &[u8]| {
+            let entries = page[64..whole].chunks_exact(64);
+            let mut all: Vec<u16> = entries.map(|it| u16::from_le_bytes([it[0], it[1]])).collect();
+            all.sort_unstable();
+            all
+        };
+        let mut expected: Vec<u16> = others.iter().chain([&host]).map(|host| host.cntlid).collect();
+        expected.sort_unstable();
+        assert_eq!(named(&page), expected);
+        // Up to the largest transfer; what is behind the entries is zeros.
+        for len in [4, 4096, 4100, 1 << 20] {
+            let (status, longer) = report(&mut queue, len);
+            assert_eq!(status, Status::SUCCESS, "{len} bytes");
+            let both = len.min(whole);
+            assert!(longer[..both] == page[..both], "{len} bytes");
+            assert!(longer[both..].iter().all(|byte| *byte == 0), "{len} bytes");
+        }
+        assert_eq!(report(&mut queue, (1 << 20) + 4).0, Status::INVALID_FIELD.dnr());
+        here.until_buffers(8);
     });
 }

@@ -68,7 +68,8 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 if let Ok(request) = Request::parse(&request, 128, u.arbitrary()?) {
                     next += 1;
                     let host = SocketAddr::from(([10, 0, 0, 1], 4420));
-                    queues.push(Queue::new(next, &request, host));
+                    let peer = [10, 0, 0, u.int_in_range(2..=4)?].into();
+                    queues.push(Queue::new(next, &request, host, peer));
                 }
             }
             1 => {
@@ -192,7 +193,7 @@ fn command(
         Action::Answer(cqe) => assert_eq!(cqe.cid, sqe.cid),
         Action::Bring { cqe, len, to } => {
             assert_eq!((cqe.cid, len, out.len()), (sqe.cid, to.len, len as usize));
-            assert!(len <= 16 << 10);
+            assert!(len <= 1 << 20);
         }
         Action::Fetch { from, len } => {
             let most = if sqe.opcode == 0x7f { 4096 } else { 16 };
@@ -201,6 +202,10 @@ fn command(
             assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
         }
         Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Leave => {
+            assert!(matches!(queue.role, Role::Io(_)));
+            target.departed(queue);
+        }
     }
     target.account(queue);
     Ok(())

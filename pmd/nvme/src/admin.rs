@@ -73,7 +73,7 @@ impl Admin {
     ) -> Result<u32, NvmeError> {
         if self.is_lost {
             let name = transport.identity().name.clone();
-            let limit_ms = config.timeout.as_millis();
+            let limit_ms = config.admin_timeout.as_millis();
             return Err(NvmeError::TimedOut { name, what: command, limit_ms });
         }
         let done = self.try_command(transport, config, command, sqe);
@@ -105,8 +105,8 @@ impl Admin {
             if (word >> 16 & 1 != 0) == phase {
                 break word;
             }
-            if transport.now().saturating_duration_since(begun) > config.timeout {
-                let limit_ms = config.timeout.as_millis();
+            if transport.now().saturating_duration_since(begun) > config.admin_timeout {
+                let limit_ms = config.admin_timeout.as_millis();
                 return Err(NvmeError::TimedOut { name: name(), what: command, limit_ms });
             }
             transport.relax();
@@ -231,8 +231,10 @@ impl Admin {
     ) -> Result<(), NvmeError> {
         let mut sqe = Sqe::new(admin::ABORT);
         sqe.cdw10 = U32::new(u32::from(cid) << 16 | u32::from(qid));
-        // A drive that cannot is reset later.
-        match self.command(transport, config, "Abort", sqe) {
+        // A drive that cannot is reset later, and one that does not even answer soon.
+        let admin_timeout = config.patience.min(config.admin_timeout);
+        let config = Config { admin_timeout, ..config.clone() };
+        match self.command(transport, &config, "Abort", sqe) {
             Ok(_) | Err(NvmeError::Command { .. }) => Ok(()),
             Err(error) => Err(error),
         }

@@ -12,11 +12,17 @@ pub struct Config {
     pub entries: u16,
     /// Queue pairs to ask the drive for: 1 to 256.
     pub queues: u16,
-    /// How long a command may take before it is aborted, and a command of the admin queue before
-    /// the drive is reset: 1 ms to 10 minutes.
+    /// How long a command may take before it is aborted: 1 ms to 10 minutes. 30 s by default, as
+    /// Linux has it: drives that tidy up may be silent for long.
     pub timeout: Duration,
+    /// How long a command of the admin queue may take before the drive is reset: 1 ms to 10
+    /// minutes. 60 s by default, as Linux has it. An Abort has `patience`.
+    pub admin_timeout: Duration,
     /// How long after its abort a command may still be under way before the drive is reset.
     pub patience: Duration,
+    /// How long the drive's shutdown may take at least, 1 ms to 10 minutes: where it says that it
+    /// needs longer (RTD3E), it has that, up to a minute.
+    pub shutdown: Duration,
     /// Describe data by an SGL where the drive takes such, else by lists of pages.
     pub use_sgl: bool,
 }
@@ -26,8 +32,10 @@ impl Default for Config {
         Self {
             entries: 128,
             queues: 64,
-            timeout: Duration::from_secs(5),
+            timeout: Duration::from_secs(30),
+            admin_timeout: Duration::from_secs(60),
             patience: Duration::from_secs(1),
+            shutdown: Duration::from_secs(5),
             use_sgl: true,
         }
     }
@@ -35,11 +43,13 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), NvmeError> {
-        let timeout_ms = u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX);
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         for (what, value, min, max) in [
             ("entries", u64::from(self.entries), 2, 1024),
             ("queues", u64::from(self.queues), 1, 256),
-            ("timeout in ms", timeout_ms, 1, 600_000),
+            ("timeout in ms", ms(self.timeout), 1, 600_000),
+            ("admin_timeout in ms", ms(self.admin_timeout), 1, 600_000),
+            ("shutdown in ms", ms(self.shutdown), 1, 600_000),
         ] {
             if !(min..=max).contains(&value) {
                 return Err(NvmeError::OutOfRange { what, value, min, max });

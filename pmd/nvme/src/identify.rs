@@ -35,6 +35,8 @@ pub struct ControllerInfo {
     pub has_deallocate: bool,
     /// Whether writes may lie in a cache that power-off empties, so that Flush means something.
     pub has_cache: bool,
+    /// How long its shutdown may take, in microseconds (RTD3E); 0 if it does not say.
+    pub shutdown_us: u32,
     /// Whether commands of I/O may describe their data by SGLs.
     pub has_sgl: bool,
 }
@@ -93,6 +95,7 @@ impl ControllerInfo {
             has_write_zeroes: oncs & ONCS_WRITE_ZEROES != 0,
             has_deallocate: oncs & ONCS_DATASET != 0,
             has_cache: page[525] & 1 != 0,
+            shutdown_us: u32_at(page, 88),
             // 1: with any alignment, 2: of dwords, which is what is asked for here.
             has_sgl: matches!(u32_at(page, 536) & 3, 1 | 2),
         })
@@ -207,6 +210,7 @@ mod tests {
             has_write_zeroes: true,
             has_deallocate: false,
             has_cache: true,
+            shutdown_us: 0,
             has_sgl: true,
         };
         assert_eq!(info, expected);

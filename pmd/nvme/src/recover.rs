@@ -11,8 +11,9 @@ use crate::identify::Namespace;
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
 use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, STUCK};
 
-/// How long a shutdown and a reset of the function may take.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a shutdown may take at most, whatever the drive says.
+const LONGEST_SHUTDOWN: Duration = Duration::from_secs(60);
+/// How long a reset of the function may take.
 const RESET_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Why a drive cannot go on as it is.
@@ -187,10 +188,12 @@ impl Controller {
     /// Tells the drive to shut down, waits for that, and switches it off.
     pub(crate) fn switch_off(&mut self) -> Result<(), NvmeError> {
         let cap = self.cap();
+        let says = Duration::from_micros(self.info.shutdown_us.into());
+        let limit = says.min(LONGEST_SHUTDOWN).max(self.config.shutdown);
         let Some(link) = &self.link else { return Ok(()) };
         if link.registers.cc() & 1 == 1 {
             link.registers.set_cc(CC_ENABLED | CC_SHUTDOWN);
-            let shut = wait(&*link.transport, "end of its shutdown", SHUTDOWN_PATIENCE, || {
+            let shut = wait(&*link.transport, "end of its shutdown", limit, || {
                 Ok(link.status()? & CSTS_SHUTDOWN == CSTS_IS_SHUT)
             });
             if let Err(error) = shut {

@@ -14,6 +14,8 @@ use ferrocx_nvme::{
 };
 
 const BLOCK: usize = 512;
+/// How long a command may take; as `World::open` has it.
+const TIMEOUT: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(12);
 
 fn ok(token: u64) -> Done {
@@ -37,7 +39,8 @@ fn works(world: &World, drive: &mut Controller, queue: &mut IoQueue) {
 #[test]
 fn a_failed_part_fails_its_request_and_no_other() {
     let world = World::new(Plan { mdts: 1, fails: vec![(16, 0x281)], ..Plan::default() });
-    let mut drive = world.open_as(&Config { entries: 2, ..Config::default() }).unwrap();
+    let mut drive =
+        world.open_as(&Config { entries: 2, timeout: TIMEOUT, ..Config::default() }).unwrap();
     let mut queue = world.queue(&mut drive);
     queue.push(1, Op::Read { lba: 0, to: world.piece(0, 64 * BLOCK) }).unwrap();
     queue.push(2, read(&world, 0)).unwrap();
@@ -312,7 +315,8 @@ fn a_queue_that_the_drive_does_not_delete_keeps_its_memory_until_a_reset() {
 fn the_number_of_a_late_command_is_not_used_before_the_controller_knows() {
     let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
     // Two entries: one command at a time, so that the next has the same number.
-    let mut drive = world.open_as(&Config { entries: 2, ..Config::default() }).unwrap();
+    let mut drive =
+        world.open_as(&Config { entries: 2, timeout: TIMEOUT, ..Config::default() }).unwrap();
     let mut queue = world.queue(&mut drive);
     queue.push(1, read(&world, 50)).unwrap();
     queue.push(2, read(&world, 2)).unwrap();
@@ -384,7 +388,10 @@ fn an_admin_queue_without_answers_is_a_reason_for_a_reset() {
     let mut queue = world.queue(&mut drive);
     world.fake().plan.silent = Some(0x06);
     let late = drive.namespace(1).unwrap_err();
-    assert!(matches!(late, NvmeError::TimedOut { what: "Identify", limit_ms: 5000, .. }), "{late}");
+    assert!(
+        matches!(late, NvmeError::TimedOut { what: "Identify", limit_ms: 60_000, .. }),
+        "{late}"
+    );
     queue.push(1, read(&world, 1)).unwrap();
     world.fake().plan.silent = None;
     // The answer that did come is not taken for another's: whoever tends the drive resets it.
@@ -406,7 +413,7 @@ fn drives_that_cannot_be_used_are_refused_by_name() {
         (Plan { never_ready: true, ..plan() }, "no readiness within 2000 ms"),
         (Plan { entry_sizes: [0x77, 0x44], ..plan() }, "SQES is 0x77"),
         (Plan { entry_sizes: [0x66, 0x33], ..plan() }, "CQES is 0x33"),
-        (Plan { silent: Some(0x09), ..plan() }, "no Set Features (queues) within 5000 ms"),
+        (Plan { silent: Some(0x09), ..plan() }, "no Set Features (queues) within 60000 ms"),
         (Plan { refuses: Some(0x06), ..plan() }, "Identify failed: invalid field"),
     ] {
         let world = World::new(plan);
@@ -422,4 +429,39 @@ fn drives_that_cannot_be_used_are_refused_by_name() {
     gone.fake().set_gone();
     let error = gone.open_as(&Config::default()).unwrap_err();
     assert!(matches!(error, NvmeError::Bus(BusError::DeviceGone { .. })), "{error}");
+}
+
+/// A drive has the time for its shutdown that it says it needs, 5 s at least and a minute at most.
+#[test]
+fn a_shutdown_has_the_time_that_the_drive_asks_for() {
+    let default = Config::default();
+    let times = [default.timeout, default.admin_timeout, default.shutdown];
+    assert_eq!(times.map(|time| time.as_secs()), [30, 60, 5]);
+    for (rtd3e_us, secs) in [(0, 5), (4_999_999, 5), (8_000_000, 8), (3_600_000_000, 60)] {
+        let world = World::new(Plan { rtd3e_us, never_shuts: true, ..Plan::default() });
+        let drive = world.open_as(&default).unwrap();
+        let before = world.transport.now();
+        drop(drive);
+        let took = world.transport.now() - before;
+        assert_eq!(took.as_secs(), secs, "{rtd3e_us} us: {took:?}");
+        assert_eq!(world.fake().shutdowns, 1);
+    }
+}
+
+/// An Abort that gets no answer does not hold a reset up for as long as other admin commands have.
+#[test]
+fn an_abort_without_an_answer_is_not_waited_for_long() {
+    let plan = Plan { hangs: vec![1], silent: Some(0x08), heals: true, ..Plan::default() };
+    let world = World::new(plan);
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(7, Op::Write { lba: 1, from: world.piece(0, 512), is_durable: false }).unwrap();
+    let before = world.transport.now();
+    let mut done = Vec::new();
+    while done.is_empty() {
+        done.extend(world.a_moment(&mut drive, &mut queue));
+        let took = world.transport.now() - before;
+        assert!(took < TIMEOUT + Duration::from_secs(5), "{took:?}");
+    }
+    assert_eq!(world.fake().enables, 2, "it was reset");
 }

@@ -16,6 +16,7 @@
 
 mod checks;
 mod keys;
+mod limits;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,6 +29,7 @@ use checks::{check_services, check_uuids};
 use ferrocx_app_common::list::MAX_CORE;
 use ferrocx_app_common::peer::PeerSpec;
 pub use keys::{KeyFile, SecretText, check_readers};
+pub use limits::Limits;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -109,44 +111,6 @@ fn mtu() -> u16 {
 
 fn services() -> Vec<u16> {
     vec![4420, 8009]
-}
-
-/// Sizes, as the file has them. Hosts keep what they saw: they must not shrink over a restart.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Entries of an I/O queue: 16 to 1024.
-    pub entries: u16,
-    /// Bytes of data in a command capsule: 4096, 8192 or 16384.
-    pub in_capsule_bytes: u32,
-    /// Largest transfer: 4096 << n, up to 1 MiB.
-    pub max_transfer: String,
-    /// I/O queues of a host: 1 to 128.
-    pub io_queues: u16,
-    /// Queues of all hosts: 1 to 1024.
-    pub queues: u32,
-    /// Hosts' controllers at a time: 1 to 4096.
-    pub controllers: u16,
-    /// Buffers of the largest transfer: 1 to 1024.
-    pub buffers: u16,
-    /// Answers end the host's key, where it asks for that.
-    pub remote_invalidate: bool,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        let (settings, server) = (Settings::default(), ServerConfig::default());
-        Self {
-            entries: settings.entries,
-            in_capsule_bytes: settings.in_capsule_bytes,
-            max_transfer: "1MiB".into(),
-            io_queues: settings.io_queues,
-            queues: server.queues,
-            controllers: settings.controllers,
-            buffers: server.buffers,
-            remote_invalidate: server.remote_invalidate,
-        }
-    }
 }
 
 /// A subsystem, as the file has it.
@@ -367,22 +331,7 @@ impl Config {
         let prefix_len = in_range("the prefix length", bits.parse().with_context(place)?, 1, most)?;
         check_services(&file.services)?;
         let limits = &file.limits;
-        let settings = Settings {
-            entries: in_range("entries", limits.entries, 16, 1024)?,
-            in_capsule_bytes: in_capsule(limits.in_capsule_bytes)?,
-            mdts: mdts(&limits.max_transfer)?,
-            io_queues: in_range("io_queues", limits.io_queues, 1, 128)?,
-            controllers: in_range("controllers", limits.controllers, 1, 4096)?,
-            service: file.services[0],
-            ..Settings::default()
-        };
-        let server = ServerConfig {
-            services: file.services.clone(),
-            queues: in_range("queues", limits.queues, 1, 1024)?,
-            buffers: in_range("buffers", limits.buffers, 1, 1024)?,
-            remote_invalidate: limits.remote_invalidate,
-            ..ServerConfig::default()
-        };
+        let (settings, server) = limits.check(&file.services)?;
         let mut subsystems = Vec::new();
         for subsystem in file.subsystems {
             let nqn = subsystem.nqn.clone();
@@ -433,19 +382,6 @@ fn ana(file: &BTreeMap<String, AnaState>, services: &[u16]) -> Result<Vec<(u16, 
     // In the order of `services`, which gives them their numbers.
     ports.sort_by_key(|(port, _)| services.iter().position(|service| service == port));
     Ok(ports)
-}
-
-fn in_capsule(bytes: u32) -> Result<u32> {
-    match bytes {
-        4096 | 8192 | 16384 => Ok(bytes),
-        _ => bail!("in_capsule_bytes is {bytes}; give 4096, 8192 or 16384"),
-    }
-}
-
-fn mdts(text: &str) -> Result<u8> {
-    let bytes = bytes_of(text).context("max_transfer")?;
-    let found = (0..=8).find(|shift| 4096u64 << shift == bytes);
-    found.ok_or_else(|| anyhow!("max_transfer is {text}; give 4KiB, 8KiB and so on to 1MiB"))
 }
 
 /// The identifier that those of a subsystem's namespaces are made from.

@@ -10,9 +10,6 @@ use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Sqe, admin, fabrics, io};
 use crate::proto::status::Status;
 
-/// Bytes that an admin command can bring at most.
-pub(super) const MAX_PAGE_BYTES: usize = 16 << 10;
-
 /// Numbers of features. Source: reference 10.2.9.
 mod fid {
     pub(super) const TEMPERATURE: u8 = 0x04;
@@ -41,12 +38,13 @@ const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
 /// What a command brings: its result, and whether a page goes to the host.
 type Done = Result<(u64, Option<Keyed>), Status>;
 
-/// A command that brings a page of `len` bytes: the memory that the host describes has that size.
-pub(super) fn destination(sqe: &Sqe, len: u64) -> Result<Keyed, Status> {
+/// A command that brings a page of `len` bytes, of `most` that there can be: the memory that the
+/// host describes has that size.
+pub(super) fn destination(sqe: &Sqe, len: u64, most: u32) -> Result<Keyed, Status> {
     match Sgl::parse(&sqe.sgl)? {
         Sgl::InCapsule { .. } => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) if u64::from(keyed.len) != len => Err(Status::DATA_LENGTH.dnr()),
-        Sgl::Keyed(_) if len > MAX_PAGE_BYTES as u64 => Err(Status::INVALID_FIELD.dnr()),
+        Sgl::Keyed(_) if len > u64::from(most) => Err(Status::INVALID_FIELD.dnr()),
         Sgl::Keyed(keyed) => Ok(keyed),
     }
 }
@@ -87,6 +85,12 @@ impl Target {
         let done = match queue.role {
             Role::Unconnected => Err(Status::SEQUENCE.dnr()),
             Role::Admin(_) | Role::Io(_) if !queue.is_authenticated() => Err(queue.refusal()),
+            Role::Io(_) if is_fabrics && sqe.fctype() == fabrics::DISCONNECT => {
+                match Self::disconnect(queue, sqe) {
+                    Ok(()) => return Action::Leave,
+                    Err(status) => Err(status),
+                }
+            }
             Role::Admin(at) | Role::Io(at) if is_fabrics => {
                 sqe.check_flags().and_then(|()| self.fabrics(at, queue, sqe))
             }
@@ -102,6 +106,11 @@ impl Target {
                         Err(status) => Err(status),
                     }
                 }
+                Ok(()) if sqe.opcode == admin::ABORT => match self.abort(at, queue, slot, sqe) {
+                    Ok(None) => return Action::Hold,
+                    Ok(Some(result)) => Ok((result, None)),
+                    Err(status) => Err(status),
+                },
                 Ok(()) => self.admin(at, queue, sqe, out),
                 Err(status) => Err(status),
             },
@@ -149,8 +158,19 @@ impl Target {
         match sqe.fctype() {
             fabrics::PROPERTY_GET if is_admin => self.property_get(at, sqe),
             fabrics::PROPERTY_SET if is_admin => self.property_set(at, sqe),
+            fabrics::DISCONNECT => Err(Status::QUEUE_TYPE.dnr()),
             _ => Err(Status::INVALID_OPCODE.dnr()),
         }
+    }
+
+    /// Disconnect, of an I/O queue: it takes nothing more.
+    fn disconnect(queue: &mut Queue, sqe: &Sqe) -> Result<(), Status> {
+        sqe.check_flags()?;
+        if sqe.cdw10.get() as u16 != 0 {
+            return Err(Status::CONNECT_FORMAT.dnr());
+        }
+        queue.shut();
+        Ok(())
     }
 
     /// Whether a property is asked for by eight bytes, and its offset.
@@ -197,14 +217,15 @@ impl Target {
         } else if was_on && !is_on {
             controller.set_csts(0);
             controller.granted = 0;
+            let cntlid = controller.cntlid;
+            self.closing.retain(|it| !it.is_of(cntlid));
             controller.abort_requests(&mut self.outbox);
             controller.forget_events();
             let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.iter().map(ended));
         }
         if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
-            controller.set_csts(controller.csts() | property::CSTS_SHST_COMPLETE);
-            controller.abort_requests(&mut self.outbox);
+            self.shut_down(at);
         }
         Ok((0, None))
     }
@@ -222,14 +243,12 @@ impl Target {
             admin::GET_FEATURES => self.get_features(at, sqe, out),
             admin::KEEP_ALIVE if controller.keep_alive.is_some() || is_discovery => Ok((0, None)),
             admin::KEEP_ALIVE => Err(Status::KEEP_ALIVE.dnr()),
-            // What was to be aborted is under way, or has ended.
-            admin::ABORT if !is_discovery => Ok((1, None)),
             _ => Err(Status::INVALID_OPCODE.dnr()),
         }
     }
 
     fn identify(&mut self, at: usize, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
-        let to = destination(sqe, PAGE_BYTES as u64)?;
+        let to = destination(sqe, PAGE_BYTES as u64, PAGE_BYTES as u32)?;
         let page = self.identify_page(at, sqe)?;
         out.extend_from_slice(&page);
         Ok((0, Some(to)))
@@ -336,7 +355,7 @@ impl Target {
         if !known.contains(&page) {
             return Err(Status::INVALID_LOG.dnr());
         }
-        let to = destination(sqe, len)?;
+        let to = destination(sqe, len, self.settings.max_transfer())?;
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD.dnr());
         }
@@ -385,7 +404,7 @@ impl Target {
 
     fn set_features(&mut self, at: usize, sqe: &Sqe) -> Done {
         let (cdw10, value) = (sqe.cdw10.get(), sqe.cdw11.get());
-        let most = self.settings.io_queues;
+        let (most, silence) = (self.settings.io_queues, self.settings.longest_silence_ms());
         let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
         let described = self.describe(controller);
         let (is_discovery, known) = (described.is_discovery, described.events());
@@ -400,6 +419,7 @@ impl Target {
                 controller.enable_events(value, &mut self.outbox);
                 Ok((0, None))
             }
+            fid::KEEP_ALIVE if value > silence => Err(Status::KEEP_ALIVE.dnr()),
             fid::KEEP_ALIVE => {
                 controller.set_keep_alive(value);
                 Ok((0, None))
@@ -468,7 +488,7 @@ impl Target {
             }
             fid::RESERVATION_PERSISTENCE if !described.is_discovery => Ok((0, None)),
             fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
-                let to = destination(sqe, 16)?;
+                let to = destination(sqe, 16, 16)?;
                 out.extend_from_slice(&controller.hostid);
                 Ok((0, Some(to)))
             }

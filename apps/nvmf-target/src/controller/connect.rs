@@ -63,7 +63,7 @@ impl Target {
     }
 
     fn try_connect(&mut self, queue: &mut Queue, sqe: &Sqe, data: &[u8]) -> Result<u32, Refusal> {
-        if queue.role != Role::Unconnected {
+        if queue.role != Role::Unconnected || queue.has_left() {
             return Err((Status::SEQUENCE.dnr(), 0));
         }
         let Ok(data) = ConnectData::read_from_bytes(data) else {
@@ -145,9 +145,15 @@ impl Target {
         let full = (Status::CONNECT_BUSY, 0);
         if subsystem.is_none() {
             let there = self.controllers.iter().flatten().filter(|it| it.subsystem.is_none());
-            if there.count() >= self.discovery_limit {
+            if there.count() >= self.shares.discovery {
                 return Err(full);
             }
+        }
+        if keep_alive_ms > self.settings.longest_silence_ms() {
+            return Err((Status::KEEP_ALIVE.dnr(), 0));
+        }
+        if self.has_its_share(queue.peer, subsystem.is_none()) {
+            return Err(full);
         }
         if subsystem.is_some_and(|at| self.still_writes(at, host)) {
             return Err(full);
@@ -200,7 +206,7 @@ impl Target {
         let Some(controller) = self.controller_mut(at) else {
             return Err(in_data(ConnectData::CNTLID_AT));
         };
-        if !controller.is_ready() || queue.qid > controller.granted {
+        if !controller.takes_io() || queue.qid > controller.granted {
             return Err(in_command(QID_AT));
         }
         if controller.io_queues.iter().any(|(taken, _)| *taken == queue.qid) {

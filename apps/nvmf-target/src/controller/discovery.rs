@@ -4,19 +4,7 @@ use super::{Queue, Target};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::log::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, discovery_header};
 
-/// Of `count` controllers or queues, what the discovery service may have.
-pub(super) fn share(count: usize) -> usize {
-    (count / 4).max(1)
-}
-
 impl Target {
-    /// Says how many queues hosts can have, so that those who only ask what there is do not take
-    /// them all: a stranger may ask, and say that it will be silent for weeks.
-    pub fn limit_queues(&mut self, queues: u32) {
-        let share = share(usize::try_from(queues).unwrap_or(usize::MAX));
-        self.discovery_limit = self.discovery_limit.min(share);
-    }
-
     /// Bytes `offset` to `offset + len` of the log that a host sees; zeros past its end.
     pub(super) fn discovery_log(
         &self,

@@ -27,16 +27,13 @@ impl Target {
         self.account(queue);
         self.again.retain(|(id, _)| *id != queue.id);
         self.forget_fences(queue.id);
+        self.forget_aborts(queue.id);
         match std::mem::replace(&mut queue.role, Role::Unconnected) {
-            Role::Unconnected => {}
+            Role::Unconnected => self.doomed.retain(|(id, _)| *id != queue.id),
             Role::Io(at) => {
                 self.doomed.retain(|(id, _)| *id != queue.id);
                 self.outbox.retain(|held| held.queue != queue.id);
-                if let Some(controller) = self.controller_mut(at) {
-                    controller.io_queues.retain(|(_, id)| *id != queue.id);
-                    controller.quiet.retain(|id| *id != queue.id);
-                }
-                self.left(at, queue.id);
+                self.part(at, queue.id);
             }
             Role::Admin(at) => {
                 self.doom(at, "its controller has ended");
@@ -44,10 +41,32 @@ impl Target {
                 self.outbox.retain(|held| held.queue != queue.id);
                 if let Some(mut controller) = self.controllers.get_mut(at).and_then(Option::take) {
                     controller.set_csts(0);
+                    let cntlid = controller.cntlid;
+                    self.closing.retain(|it| !it.is_of(cntlid));
                     self.leave(at, controller);
                 }
             }
         }
+    }
+
+    /// The host of an I/O queue has disconnected it, and nothing is under way on it: its number is
+    /// free again. It has no controller any more.
+    pub fn departed(&mut self, queue: &mut Queue) {
+        self.account(queue);
+        if let Role::Io(at) = queue.role {
+            self.forget_aborts(queue.id);
+            self.part(at, queue.id);
+            queue.role = Role::Unconnected;
+        }
+    }
+
+    /// An I/O queue is none of its controller's any more.
+    fn part(&mut self, at: usize, queue: u32) {
+        if let Some(controller) = self.controller_mut(at) {
+            controller.io_queues.retain(|(_, id)| *id != queue);
+            controller.quiet.retain(|id| *id != queue);
+        }
+        self.left(at, queue);
     }
 
     /// A queue ends; whether it has nothing under way any more that could change a namespace.

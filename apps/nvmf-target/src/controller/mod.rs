@@ -12,11 +12,16 @@
 //! | `connect` | who may connect to what |
 //! | `leaving` | what a controller leaves behind that has ended |
 //! | `state` | a controller: registers, features, events, errors |
+//! | [`abort`] | commands that are taken back |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
 //! | `discovery` | the discovery service |
+//! | `settings` | sizes |
+//! | `share` | what one address may have |
+//! | [`shutdown`] | what is flushed before a controller is shut down |
 //! | [`io`] | commands of I/O queues |
 
+pub mod abort;
 mod admin;
 pub mod ana;
 mod auth;
@@ -26,6 +31,9 @@ pub mod io;
 mod leaving;
 pub mod queue;
 pub mod reservation;
+mod settings;
+mod share;
+pub mod shutdown;
 mod state;
 pub mod subsystem;
 
@@ -33,6 +41,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use abort::Aborting;
 pub use ana::AnaState;
 use ana::{Ana, AnaPort};
 pub use auth::Proof;
@@ -40,6 +49,9 @@ use io::IoCommand;
 use leaving::Leaving;
 pub use queue::{Queue, Role};
 use reservation::Fence;
+pub use settings::Settings;
+use share::Shares;
+use shutdown::{Closing, Flushing};
 use state::Controller;
 pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
@@ -51,48 +63,6 @@ use crate::proto::identify::events;
 use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{Cqe, Sqe};
 use crate::proto::status::Status;
-
-/// Sizes that hosts are told. They must stay the same over a restart: hosts keep what they saw.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// Entries of an I/O queue: 16 to 1024.
-    pub entries: u16,
-    /// Bytes of data in a command capsule: 4096 to 16384.
-    pub in_capsule_bytes: u32,
-    /// log2 of the largest transfer in pages of 4 KiB: 0 to 8.
-    pub mdts: u8,
-    /// I/O queues of a controller: 1 to 128.
-    pub io_queues: u16,
-    /// Controllers at a time, discovery's among them, a quarter at most: 1 to 4096.
-    pub controllers: u16,
-    /// Number of the first controller: random, so that no host that knew an earlier run of the
-    /// target finds somebody else's.
-    pub first_cntlid: u16,
-    /// The port for I/O that the discovery log names.
-    pub service: u16,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            entries: 128,
-            in_capsule_bytes: 4096,
-            mdts: 8,
-            io_queues: 16,
-            controllers: 64,
-            first_cntlid: 1,
-            service: 4420,
-        }
-    }
-}
-
-impl Settings {
-    /// Bytes of the largest transfer.
-    #[must_use]
-    pub fn max_transfer(&self) -> u32 {
-        4096 << self.mdts
-    }
-}
 
 /// Why a subsystem or a namespace is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -165,6 +135,8 @@ pub enum Action {
     },
     /// Nothing: the answer comes with an event.
     Hold,
+    /// End what had begun on the queue, answer, and end the queue.
+    Leave,
 }
 
 /// An answer to a command that was held.
@@ -193,8 +165,7 @@ pub struct Target {
     /// Places of controllers that have ended before their I/O queues have.
     leaving: Vec<Leaving>,
     next_cntlid: u16,
-    /// Of controllers, those that the discovery service may have.
-    discovery_limit: usize,
+    shares: Shares,
     /// Changes of what discovery tells.
     generation: u64,
     /// Answers that are due.
@@ -207,6 +178,11 @@ pub struct Target {
     doomed: Vec<(u32, &'static str)>,
     /// Answers that wait for what preempted hosts had begun, and the cores that it may be on.
     fences: Vec<Fence>,
+    /// Controllers that shut down, and what is to be flushed for them.
+    closing: Vec<Closing>,
+    to_flush: Vec<Flushing>,
+    /// Commands that are to be taken back.
+    aborts: Vec<Aborting>,
     cores: usize,
     now: Duration,
 }
@@ -217,7 +193,7 @@ impl Target {
     pub fn new(settings: Settings) -> Self {
         Self {
             next_cntlid: settings.first_cntlid.clamp(1, Self::LAST_CNTLID),
-            discovery_limit: discovery::share(settings.controllers.into()),
+            shares: Shares::new(&settings),
             settings,
             offer: Arc::new(Offer {
                 version: 0,
@@ -234,6 +210,9 @@ impl Target {
             again: Vec::new(),
             doomed: Vec::new(),
             fences: Vec::new(),
+            closing: Vec::new(),
+            to_flush: Vec::new(),
+            aborts: Vec::new(),
             cores: 0,
             now: Duration::ZERO,
         }
@@ -534,13 +513,18 @@ impl Target {
     /// Tells the target what time it is, and ends controllers whose hosts are silent.
     pub fn tick(&mut self, now: Duration) {
         self.now = now;
-        let expired = |controller: &Controller| controller.is_expired(now);
+        let silence = self.settings.silence;
+        let expired = |controller: &Controller| controller.is_expired(now, silence);
         for at in 0..self.controllers.len() {
             if let Some(controller) = self.controller_mut(at)
                 && expired(controller)
             {
                 controller.fail();
-                self.doom(at, "its keep-alive time is over");
+                let why = match controller.keep_alive {
+                    Some(_) => "its keep-alive time is over",
+                    None => "its host was silent for too long",
+                };
+                self.doom(at, why);
             }
         }
     }

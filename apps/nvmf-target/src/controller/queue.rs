@@ -1,6 +1,6 @@
 //! [`Queue`]: a queue of a host, from its connection to its end.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +33,8 @@ pub struct Queue {
     pub qid: u16,
     /// Our address and port, which the host called.
     pub local: SocketAddr,
+    /// The address of its host.
+    pub peer: IpAddr,
     /// What it is for.
     pub role: Role,
     /// What it has moved.
@@ -49,6 +51,8 @@ pub struct Queue {
     head: u16,
     /// What is added to the head where it is told: all bits where there is no flow control.
     no_head: u16,
+    /// Its host has disconnected it.
+    has_left: bool,
     /// Of a host that has to authenticate itself.
     pub(super) auth: Option<Box<Auth>>,
 }
@@ -56,11 +60,12 @@ pub struct Queue {
 impl Queue {
     /// A queue that was asked for.
     #[must_use]
-    pub fn new(id: u32, request: &Request, local: SocketAddr) -> Self {
+    pub fn new(id: u32, request: &Request, local: SocketAddr, peer: IpAddr) -> Self {
         Self {
             id,
             qid: request.qid.get(),
             local,
+            peer,
             role: Role::Unconnected,
             traffic: Traffic::default(),
             is_alive: false,
@@ -70,6 +75,7 @@ impl Queue {
             entries: request.entries(),
             head: 0,
             no_head: 0,
+            has_left: false,
             auth: None,
         }
     }
@@ -102,6 +108,17 @@ impl Queue {
     /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
     pub(super) fn joined(&mut self, subsystem: usize, hostid: [u8; 16], ready: Arc<AtomicBool>) {
         (self.subsystem, self.hostid, self.ready) = (subsystem, hostid, ready);
+    }
+
+    /// Its host disconnects it: it takes nothing more.
+    pub(super) fn shut(&mut self) {
+        (self.has_left, self.ready) = (true, Arc::default());
+    }
+
+    /// Whether its host has disconnected it.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.has_left
     }
 
     /// Whether the controller of an I/O queue takes commands.

@@ -1,6 +1,7 @@
 //! [`Controller`]: what a host has of a subsystem.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -49,6 +50,8 @@ pub(super) struct Controller {
     pub(super) subsystem: Option<usize>,
     pub(super) hostnqn: String,
     pub(super) hostid: [u8; 16],
+    /// Its host's address.
+    pub(super) peer: IpAddr,
     /// How the host has shown who it is, if it had to.
     pub(super) proof: Option<Proof>,
     /// It is about to: it may be silent, since the authentication has a time of its own.
@@ -58,6 +61,8 @@ pub(super) struct Controller {
     pub(super) since: Duration,
     pub(super) cc: u32,
     csts: u32,
+    /// It has ended for its host's silence, or by hand; its queues go.
+    is_failed: bool,
     /// What the status says, for the cores of its I/O queues.
     pub(super) ready: Arc<AtomicBool>,
     pub(super) admin_queue: u32,
@@ -106,6 +111,7 @@ impl Controller {
             subsystem,
             hostnqn: hostnqn.into(),
             hostid,
+            peer: queue.peer,
             proof: None,
             is_strange: false,
             keep_alive: None,
@@ -113,6 +119,7 @@ impl Controller {
             since: now,
             cc: 0,
             csts: 0,
+            is_failed: false,
             ready: Arc::default(),
             admin_queue: queue.id,
             service: queue.local.port(),
@@ -140,6 +147,11 @@ impl Controller {
         self.csts & (property::CSTS_RDY | property::CSTS_CFS) == property::CSTS_RDY
     }
 
+    /// Takes I/O: it is ready, and its host has not shut it down.
+    pub(super) fn takes_io(&self) -> bool {
+        self.is_ready() && self.csts & property::CSTS_SHST == 0
+    }
+
     /// Whether it was switched off, and I/O queues still end what they had begun: a write of then
     /// must not come behind one of a host that has connected anew.
     pub(super) fn is_settling(&self) -> bool {
@@ -159,10 +171,11 @@ impl Controller {
     /// Sets the status register, and tells the I/O queues.
     pub(super) fn set_csts(&mut self, csts: u32) {
         self.csts = csts;
-        self.ready.store(self.is_ready(), Ordering::Relaxed);
+        self.ready.store(self.takes_io(), Ordering::Relaxed);
     }
 
     pub(super) fn fail(&mut self) {
+        self.is_failed = true;
         self.set_csts(self.csts | property::CSTS_CFS);
     }
 
@@ -172,10 +185,15 @@ impl Controller {
         self.keep_alive = (ms > 0).then(|| Duration::from_secs(secs));
     }
 
-    pub(super) fn is_expired(&self, now: Duration) -> bool {
-        let fallback = self.subsystem.is_none().then_some(DISCOVERY_PATIENCE);
-        let Some(limit) = self.keep_alive.or(fallback) else { return false };
-        let is_judged = self.csts & property::CSTS_CFS == 0 && !self.is_strange;
+    /// Whether the host was silent for longer than it said that it would be: for `silence` if it
+    /// said nothing.
+    pub(super) fn is_expired(&self, now: Duration, silence: Duration) -> bool {
+        let fallback = match self.subsystem {
+            Some(_) => silence,
+            None => DISCOVERY_PATIENCE.min(silence),
+        };
+        let limit = self.keep_alive.unwrap_or(fallback);
+        let is_judged = !self.is_failed && !self.is_strange;
         is_judged && now.saturating_sub(self.last_seen) > limit
     }
 
@@ -301,6 +319,15 @@ impl Controller {
         if event == events::NAMESPACE_ATTRIBUTES {
             self.changed = Some(Vec::new());
         }
+    }
+
+    /// Takes a request for an event back; whether it was there.
+    pub(super) fn abort_request(&mut self, cid: u16, outbox: &mut Vec<Held>) -> bool {
+        let Some(at) = self.requests.iter().position(|(_, it)| *it == cid) else { return false };
+        let Some((slot, cid)) = self.requests.pop_at(at) else { return false };
+        let (queue, status) = (self.admin_queue, Status::ABORTED);
+        outbox.push(Held { queue, slot, cid, status, result: 0 });
+        true
     }
 
     /// Takes all requests for events back.

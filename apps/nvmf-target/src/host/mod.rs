@@ -360,13 +360,28 @@ impl Host {
         Self { base: base.clone(), ..self }
     }
 
-    /// Ends the controller in good order.
+    /// Ends the controller in good order: what was written is on its medium when that is done.
     ///
     /// # Errors
     ///
-    /// Those of [`Host::done`].
+    /// Those of [`Host::done`]; also when the controller says that it has failed, or takes too
+    /// long.
     pub fn shut_down(mut self) -> Result<(), HostError> {
         self.set_property(property::CC, 0x0046_4001)?;
+        let begun = Instant::now();
+        loop {
+            let csts = self.property(property::CSTS)? as u32;
+            if csts & property::CSTS_SHST == property::CSTS_SHST_COMPLETE {
+                break;
+            }
+            if csts & property::CSTS_CFS != 0 {
+                return Err(HostError::Ended("the controller fails to shut down".into()));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(HostError::Silent(PATIENCE));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         self.admin.connection.disconnect(&[])?;
         Ok(())
     }

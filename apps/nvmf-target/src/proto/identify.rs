@@ -70,6 +70,8 @@ pub struct Controller<'a> {
 
 /// Version of this program, as the firmware revision: at most eight characters.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+/// Aborts that may be under way.
+pub const ABORTS: usize = 4;
 /// Requests for asynchronous events that may wait.
 pub const EVENT_REQUESTS: usize = 4;
 /// Entries of the error log.
@@ -97,7 +99,7 @@ impl Controller<'_> {
         // CTRATT: host identifiers of 128 bits, keep-alive by traffic.
         put(&mut page, 96, &(1u32 | 1 << 6).to_le_bytes());
         page[111] = if self.is_discovery { 2 } else { 1 };
-        page[258] = 3; // ACL
+        page[258] = ABORTS as u8 - 1; // ACL
         page[259] = EVENT_REQUESTS as u8 - 1;
         page[260] = 0x03; // FRMW: one slot, read-only.
         // LPA: commands and their effects, lengths and offsets of 32 bits.
@@ -115,6 +117,8 @@ impl Controller<'_> {
             page[1806] = 1; // DCTYPE
             return page;
         }
+        page[1804] = 1; // OFCS: Disconnect.
+        put(&mut page, 88, &SHUTDOWN_US.to_le_bytes()); // RTD3E
         if self.ana_groups > 0 {
             page[342] = ANA_TRANSITION_SECS;
             page[343] = 0x5f; // ANACAP: all states; the group of a namespace stays.
@@ -148,6 +152,10 @@ impl Controller<'_> {
 
 /// RESCAP: all six kinds, keys ignored as of version 1.3; nothing outlives the target.
 pub const RESERVATIONS: u8 = 0xfe;
+
+/// RTD3E: how long a shutdown may take, in microseconds, since what was written is flushed before:
+/// Linux waits so long, 5 s at least and 60 s at most.
+pub const SHUTDOWN_US: u32 = 30_000_000;
 
 /// KAS: a second, in units of 100 ms.
 pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
@@ -293,8 +301,9 @@ mod tests {
         assert_eq!(&page[4..24], b"ABC                 ");
         assert_eq!(&page[24..64], b"ferrocx                                 ");
         assert_eq!(page[76..84], [2, 8, 2, 1, 0, 4, 1, 0]);
+        assert_eq!(page[84..92], [0, 0, 0, 0, 0x80, 0xc3, 0xc9, 0x01], "0x01c9c380 us are 30 s");
         assert_eq!(page[92..100], [0, 1, 0, 0, 0x41, 0, 0, 0]);
-        assert_eq!((page[111], page[259], page[261]), (1, 3, 6));
+        assert_eq!((page[111], page[258], page[259], page[261]), (1, 3, 3, 6));
         assert_eq!(page[320..322], [10, 0]);
         assert_eq!(page[512..522], [0x66, 0x44, 128, 0, 16, 0, 0, 0, 0xad, 0]);
         assert_eq!((page[522], page[525]), (1, 0b101));
@@ -302,6 +311,7 @@ mod tests {
         assert_eq!(&page[768..784], b"nqn.2014-08.a:s\0");
         // 64 and 4096 bytes in units of 16.
         assert_eq!(page[1792..1804], [4, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 16]);
+        assert_eq!(page[1804..1807], [1, 0, 0], "Disconnect");
     }
 
     #[test]

@@ -16,6 +16,10 @@ pub const VERSION: u32 = 0x0001_0400;
 pub const CSTS_RDY: u32 = 1;
 /// `CSTS`: the controller has failed.
 pub const CSTS_CFS: u32 = 1 << 1;
+/// `CSTS`: how far the shutdown is.
+pub const CSTS_SHST: u32 = 3 << 2;
+/// `CSTS`: the shutdown is under way.
+pub const CSTS_SHST_OCCURRING: u32 = 1 << 2;
 /// `CSTS`: the shutdown is done.
 pub const CSTS_SHST_COMPLETE: u32 = 2 << 2;
 

@@ -43,6 +43,8 @@ pub mod fabrics {
     pub const AUTH_SEND: u8 = 0x05;
     /// Authentication Receive.
     pub const AUTH_RECEIVE: u8 = 0x06;
+    /// Disconnect.
+    pub const DISCONNECT: u8 = 0x08;
 }
 
 /// Commands of I/O queues. Source: reference 10.2.10.

@@ -57,6 +57,8 @@ impl Status {
     pub const CAPACITY: Self = Self(0x81);
     /// Another host's reservation is in the way, or the key is not the host's.
     pub const RESERVATION_CONFLICT: Self = Self(0x83);
+    /// More Aborts than can be under way.
+    pub const ABORT_LIMIT: Self = Self(0x103);
     /// More Asynchronous Event Requests than can wait.
     pub const AER_LIMIT: Self = Self(0x105);
     /// No such log page.
@@ -71,6 +73,8 @@ impl Status {
     pub const CONNECT_PARAMETER: Self = Self(0x182);
     /// Connect: this host is not on the list.
     pub const CONNECT_HOST: Self = Self(0x184);
+    /// Disconnect: not of this kind of queue.
+    pub const QUEUE_TYPE: Self = Self(0x185);
     /// The queue's host has to authenticate itself first.
     pub const AUTH_REQUIRED: Self = Self(0x191);
     /// The back end could not write.
@@ -145,6 +149,8 @@ impl Status {
             Self::WRITE_PROTECTED => "namespace is write-protected",
             Self::LBA_RANGE => "block out of range",
             Self::CAPACITY => "capacity exceeded",
+            Self::ABORT_LIMIT => "too many aborts",
+            Self::QUEUE_TYPE => "Disconnect: invalid queue type",
             Self::AER_LIMIT => "too many event requests",
             Self::INVALID_LOG => "invalid log page",
             Self::NOT_SAVEABLE => "feature is not saveable",

@@ -91,18 +91,22 @@ pub struct ServerStats {
     pub waits: u64,
     /// Buffers that a drive may still reach that nobody could stop: they are never used again.
     pub lost_buffers: u64,
+    /// Queues and controllers that were refused because an address had its share: of all cores,
+    /// and counted by the first.
+    pub refused_shares: u64,
 }
 
 /// A polling core, as it counts.
 #[derive(Debug, Default)]
-pub struct PollerStats([AtomicU64; 8]);
+pub struct PollerStats([AtomicU64; 9]);
 
 impl PollerStats {
     /// Shows others how the core stands.
     pub fn publish(&self, stats: &ServerStats, free_buffers: usize) {
-        let ServerStats { queues, accepted, rejected, ended, failed, waits, lost_buffers } = *stats;
+        let ServerStats { queues, accepted, rejected, ended, failed, waits, .. } = *stats;
+        let ServerStats { lost_buffers: lost, refused_shares: shares, .. } = *stats;
         let free = free_buffers as u64;
-        let all = [queues.into(), accepted, rejected, ended, failed, waits, free, lost_buffers];
+        let all = [queues.into(), accepted, rejected, ended, failed, waits, free, lost, shares];
         for (shown, value) in self.0.iter().zip(all) {
             shown.store(value, Ordering::Relaxed);
         }
@@ -110,7 +114,7 @@ impl PollerStats {
 
     fn line(&self, poller: usize) -> PollerLine {
         let all = self.0.each_ref().map(|shown| shown.load(Ordering::Relaxed));
-        let [queues, accepted, rejected, ended, failed, waits, free_buffers, lost_buffers] = all;
+        let [queues, accepted, rejected, ended, failed, waits, free, lost, shares] = all;
         PollerLine {
             poller,
             queues,
@@ -119,8 +123,9 @@ impl PollerStats {
             ended,
             failed,
             waits,
-            free_buffers,
-            lost_buffers,
+            free_buffers: free,
+            lost_buffers: lost,
+            refused_shares: shares,
         }
     }
 }
@@ -308,6 +313,9 @@ pub struct PollerLine {
     pub free_buffers: u64,
     /// Buffers that a drive may still reach that nobody could stop: they are never used again.
     pub lost_buffers: u64,
+    /// Queues and controllers that were refused because an address had its share: of all cores,
+    /// and counted by the first.
+    pub refused_shares: u64,
 }
 
 /// A host: all of its queues, those that have ended among them.

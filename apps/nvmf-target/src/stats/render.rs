@@ -48,10 +48,12 @@ impl Snapshot {
             "waits",
             "free buffers",
             "lost",
+            "over share",
         ]);
         for it in &self.pollers {
             let all = [it.queues, it.accepted, it.rejected, it.ended, it.failed, it.waits];
-            let all = all.iter().chain([&it.free_buffers, &it.lost_buffers]).map(u64::to_string);
+            let rest = [&it.free_buffers, &it.lost_buffers, &it.refused_shares];
+            let all = all.iter().chain(rest).map(u64::to_string);
             pollers.row(std::iter::once(it.poller.to_string()).chain(all));
         }
         let mut hosts = Table::new(&[&["host", "queues"], &MOVED[..]].concat());
@@ -125,7 +127,7 @@ impl Snapshot {
 
     fn poller_metrics(&self, text: &mut String) {
         type Get = fn(&super::PollerLine) -> u64;
-        let all: [(&str, &str, &str, Get); 8] = [
+        let all: [(&str, &str, &str, Get); 9] = [
             ("queues", "gauge", "Queues that are connected.", |it| it.queues),
             ("queues_accepted_total", "counter", "Queues that were accepted.", |it| it.accepted),
             ("queues_refused_total", "counter", "Queues that were refused.", |it| it.rejected),
@@ -134,6 +136,7 @@ impl Snapshot {
             ("waits_total", "counter", "Times that a command waited for room.", |it| it.waits),
             ("free_buffers", "gauge", "Buffers that no command holds.", |it| it.free_buffers),
             ("lost_buffers", "gauge", "Buffers lost to stuck drives.", |it| it.lost_buffers),
+            ("shares_refused_total", "counter", "Refused above a share.", |it| it.refused_shares),
         ];
         for (name, kind, help, number) in all {
             metric(text, name, kind, help);

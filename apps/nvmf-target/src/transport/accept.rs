@@ -50,7 +50,7 @@ impl Server {
             }
             // Its host has asked, and says no more.
             self.sessions.remove(it.place);
-            self.gone();
+            self.gone(it.peer);
             return false;
         };
         let connected = match done {
@@ -58,13 +58,13 @@ impl Server {
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "no connection");
                 self.sessions.remove(it.place);
-                self.gone();
+                self.gone(it.peer);
                 return false;
             }
         };
         let local = SocketAddr::new(connected.connection.local(), it.service);
         let session = Session::new(Parts {
-            queue: Queue::new(name(self.poller, it.place), &it.request, local),
+            queue: Queue::new(name(self.poller, it.place), &it.request, local, it.peer),
             connection: connected.connection,
             pages: it.pages.clone(),
             page_bytes: it.page_bytes,
@@ -102,6 +102,10 @@ impl Server {
         if total >= self.config.queues {
             return self.reject(asked.0, Reject::Resources);
         }
+        let peer = asked.0.peer().ip();
+        if !self.shared.lock().enter(peer) {
+            return self.reject(asked.0, Reject::Resources);
+        }
         let Some(other) = least.checked_sub(1).and_then(|at| self.others.get_mut(at)) else {
             self.load.fetch_add(1, Ordering::Relaxed);
             return self.request(asked, now);
@@ -111,6 +115,7 @@ impl Server {
             Ok(()) => Ok(()),
             Err(PushError::Full((request, _))) => {
                 other.load.fetch_sub(1, Ordering::Relaxed);
+                self.shared.lock().exit(peer);
                 self.reject(request, Reject::Resources)
             }
         }
@@ -142,7 +147,7 @@ impl Server {
         let (parsed, (qp, place, pages, page_bytes)) = match made {
             Ok(made) => made,
             Err(why) => {
-                self.load.fetch_sub(1, Ordering::Relaxed);
+                self.not_come(peer);
                 return self.reject(request, why);
             }
         };
@@ -170,10 +175,16 @@ impl Server {
             Err(refused) => {
                 tracing::debug!(cause = %refused.cause, "no connection");
                 self.sessions.remove(place);
-                self.load.fetch_sub(1, Ordering::Relaxed);
+                self.not_come(peer);
             }
         }
         Ok(())
+    }
+
+    /// A queue of an address that this core was given has not come about.
+    pub(super) fn not_come(&self, peer: IpAddr) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        self.shared.lock().exit(peer);
     }
 
     /// Whether an address has as many queues without Connect as it may.

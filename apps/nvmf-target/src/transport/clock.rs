@@ -1,11 +1,13 @@
 //! What a core does beside commands: timers, the connection manager's turn, what other threads
 //! want, and its end.
 
+use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::session::{Session, State};
 use super::{CONNECT_PATIENCE, Server, ServerError, place};
+use crate::controller::abort::Aborting;
 use crate::controller::{Held, Role, Target};
 use crate::stats::QueueName;
 
@@ -67,12 +69,14 @@ impl Server {
                 link.end("its host has disconnected");
             }
             let is_late = now.saturating_sub(link.since) > CONNECT_PATIENCE;
-            if link.queue.role == Role::Unconnected && is_late {
+            let is_new = link.queue.role == Role::Unconnected && !link.queue.has_left();
+            if is_new && is_late {
                 link.end("no Connect came");
             }
             if link.is_stuck(qp, now, self.config.host_patience) {
                 link.end("its host takes neither data nor answers");
             }
+            session.look_after_leave(qp, &mut target, now);
             if session.link.ending.is_some() {
                 target.ending(&session.link.queue, session.link.outside == 0);
             }
@@ -89,6 +93,7 @@ impl Server {
         }
         if self.poller == 0 {
             target.tick(now);
+            self.stats.refused_shares = target.refused_shares();
         }
         target.look_at_fences(self.poller, |fence, is_late| {
             let mut is_clear = true;
@@ -103,6 +108,12 @@ impl Server {
             }
             is_clear
         });
+        target.look_at_shutdowns(self.poller, |closing| {
+            let mut sessions = self.sessions.iter_mut().map(|(_, session)| session);
+            let mut about = sessions.by_ref().filter(|it| closing.is_about(it.link.queue.role));
+            about.all(|it| it.link.outside == 0 && !it.is_busy())
+        });
+        let flush = if self.poller == 0 { target.next_flush() } else { None };
         let poller = self.poller as u32;
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {
@@ -114,8 +125,16 @@ impl Server {
             self.answer_held(held);
         }
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
+        let aborts: Vec<Aborting> = std::iter::from_fn(|| target.next_abort(is_mine)).collect();
         drop(target);
+        for it in aborts {
+            self.abort(it);
+        }
         self.work.drives.tick();
+        if let Some(flush) = flush {
+            self.begin_flush(flush);
+        }
+        self.go_on_flushing();
         self.begin_again();
         self.tell_lost();
         for (queue, slot) in again {
@@ -164,10 +183,10 @@ impl Server {
         }
     }
 
-    /// A queue is no more.
-    pub(super) fn gone(&mut self) {
+    /// A queue of an address is no more that had no session yet.
+    pub(super) fn gone(&mut self, peer: IpAddr) {
         self.stats.queues -= 1;
-        self.load.fetch_sub(1, Ordering::Relaxed);
+        self.not_come(peer);
     }
 
     fn forget(&mut self, Session { mut link, .. }: Session, target: &mut Target) {
@@ -186,7 +205,9 @@ impl Server {
             self.shared.registry.remove_queue(stats);
         }
         target.closed(&mut link.queue);
-        self.gone();
+        target.exit(link.queue.peer);
+        self.stats.queues -= 1;
+        self.load.fetch_sub(1, Ordering::Relaxed);
         self.stats.ended += 1;
         self.stats.failed += u64::from(link.has_failed);
     }
@@ -205,7 +226,7 @@ impl Server {
         self.work.is_stopping = true;
         for it in std::mem::take(&mut self.coming) {
             self.sessions.remove(it.place);
-            self.gone();
+            self.gone(it.peer);
         }
         let start = Instant::now();
         while start.elapsed() < limit / 2 && self.is_busy() {

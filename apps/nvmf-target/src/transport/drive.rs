@@ -6,7 +6,7 @@ use ferrocx_nvme::{Done, IoQueue, Op, Refused};
 use ferrocx_uring::Request;
 
 use super::trouble::Trouble;
-use super::{BUDGET, Server, place};
+use super::{BUDGET, Server};
 use crate::backend::DriveId;
 
 #[derive(Debug)]
@@ -146,9 +146,7 @@ impl Server {
             && let Some((token, result)) = self.work.drives.poll()
         {
             count += 1;
-            let (index, slot) = (place((token >> 16) as u32), token as u16);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.outside_done(qp, session, slot, &result);
+            self.store_done(token, &result);
         }
         self.work.drives.ring();
         count

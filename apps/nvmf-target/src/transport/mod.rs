@@ -20,18 +20,22 @@
 //! a round share completions (`fetch`). Where the send queue is full or no buffer is free, commands
 //! wait in order; those for which the host serves no READ wait for one another alone.
 
+mod abort;
 mod accept;
 mod buffers;
 mod clock;
+mod config;
 mod drive;
 mod ending;
 mod error;
 mod execute;
 mod fetch;
+mod flush;
 mod fused;
 mod gate;
 mod helper;
 mod later;
+mod leave;
 mod line;
 mod listed;
 mod other;
@@ -48,6 +52,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use buffers::Buffers;
+pub use config::ServerConfig;
 pub use error::ServerError;
 use execute::{Store, Work};
 use ferrocx::Region;
@@ -55,6 +60,7 @@ use ferrocx::verbs::cm::{CmConfig, CmListener, ConnRequest, Connecting, Connecti
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
+use flush::Flush;
 use fused::Gates;
 use helper::Helper;
 use rtrb::{Consumer, Producer, RingBuffer};
@@ -84,40 +90,6 @@ const REQUESTS: usize = 64;
 const COMMANDS: usize = 64;
 /// Back ends that a target may have been given since it was started: places are used once.
 pub const MAX_BACKENDS: usize = 1 << 16;
-
-/// What a server may use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Ports to listen on.
-    pub services: Vec<u16>,
-    /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
-    /// 20 KiB on an admin queue.
-    pub queues: u32,
-    /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
-    /// the back end.
-    pub buffers: u16,
-    /// Answers end the host's key where it asks for that. Off for devices that cannot.
-    pub remote_invalidate: bool,
-    /// How long a command may wait for a drive that is being reset, or for a second buffer, before
-    /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
-    pub patience: Duration,
-    /// How long a host may let data or answers wait before its queue ends: its commands may hold
-    /// buffers meanwhile.
-    pub host_patience: Duration,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Self {
-            services: vec![4420],
-            queues: 64,
-            buffers: 8,
-            remote_invalidate: true,
-            patience: Duration::from_secs(20),
-            host_patience: Duration::from_secs(10),
-        }
-    }
-}
 
 /// What the cores of a target share.
 #[derive(Debug)]
@@ -216,6 +188,10 @@ pub struct Server {
     stalled: VecDeque<u32>,
     /// Of these, those that have had their turn.
     served: VecDeque<u32>,
+    /// What is flushed for hosts that shut their controllers down, and the last number of such a
+    /// request.
+    flushes: Vec<Flush>,
+    flush_number: u16,
     stats: ServerStats,
     round: u32,
     next_turn: Duration,
@@ -252,7 +228,7 @@ impl Server {
         mut target: Target,
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
-        target.limit_queues(config.queues);
+        target.limit_queues(config.queues, config.queues_per_address);
         let (registry, epoch) = (Arc::default(), Instant::now());
         let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
         let shared = Arc::new(Shared {
@@ -318,6 +294,8 @@ impl Server {
             coming: Vec::new(),
             stalled: VecDeque::with_capacity(config.queues as usize),
             served: VecDeque::with_capacity(config.queues as usize),
+            flushes: Vec::new(),
+            flush_number: 0,
             stats: ServerStats::default(),
             round: 0,
             next_turn: Duration::ZERO,
@@ -344,6 +322,12 @@ impl Server {
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.shared.registry.clone()
+    }
+
+    /// What it may use.
+    #[must_use]
+    pub fn config(&self) -> &ServerConfig {
+        &self.config
     }
 
     /// The way for work of another thread. There is one; another call makes the one before
@@ -572,9 +556,7 @@ impl Server {
             && let Some(Done { token, result, .. }) = self.work.ring.as_mut().and_then(Ring::poll)
         {
             count += 1;
-            let (index, slot) = (place((token >> 16) as u32), token as u16);
-            let Some((qp, session)) = self.sessions.get_mut(index) else { continue };
-            self.work.outside_done(qp, session, slot, &result.map_err(Trouble::System));
+            self.store_done(token, &result.map_err(Trouble::System));
         }
         if let Some(ring) = &mut self.work.ring {
             ring.submit();

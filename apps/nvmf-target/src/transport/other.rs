@@ -1,13 +1,13 @@
 //! Commands that are none of I/O: the target says what is to be done with them.
 
-use ferrocx::verbs::Qp;
+use ferrocx::verbs::{Buf, Qp, SendFlags};
 
 use super::execute::Work;
-use super::session::{Link, Slot, State, Why};
+use super::session::{Leave, Link, Slot, State, Why, wr};
 use super::{CUT_SHORT, NO_DATA};
-use crate::controller::Action;
-use crate::proto::sgl::Sgl;
-use crate::proto::sqe::SQE_BYTES;
+use crate::controller::{Action, Role};
+use crate::proto::sgl::{Keyed, Sgl};
+use crate::proto::sqe::{Cqe, SQE_BYTES};
 use crate::proto::status::Status;
 
 impl Work {
@@ -20,6 +20,17 @@ impl Work {
         it: &mut Slot,
     ) -> Result<(), Why> {
         let sqe = it.sqe;
+        let asked = Keyed::parse(&sqe.sgl).map_or(0, |keyed| keyed.len as usize);
+        // What it may bring is made once, so the room for it is had before.
+        let is_known = link.queue.role != Role::Unconnected;
+        let is_long = asked > link.page_bytes && asked <= self.buffers.each_bytes() && is_known;
+        let long = match is_long {
+            true => match self.take_buffer(link, asked) {
+                Some(buffer) => Some(buffer),
+                None => return self.wait_for_buffer(qp, link, it),
+            },
+            false => None,
+        };
         let mut data = vec![0; it.received];
         if let Some(recv) = &it.recv {
             recv.copy_out(SQE_BYTES, &mut data).map_err(|_| CUT_SHORT)?;
@@ -27,10 +38,25 @@ impl Work {
         let done = self.shared.ask(link, |target, queue| {
             target.command(queue, it.index, &sqe, &data, &mut self.page)
         });
+        let done = match (long, done) {
+            (Some(long), Action::Bring { cqe, len, to }) => {
+                return self.bring_long(qp, link, it, (long, &cqe, len, &to));
+            }
+            (Some((index, _)), done) => {
+                self.buffers.free(index);
+                done
+            }
+            (None, done) => done,
+        };
         match done {
             Action::Answer(cqe) => link.answer(qp, it, &cqe),
             Action::Hold => {
                 it.state = State::Held;
+                Ok(())
+            }
+            Action::Leave => {
+                it.state = State::Held;
+                link.leave.get_or_insert(Leave::Asked(it.index));
                 Ok(())
             }
             Action::Bring { cqe, len, to } => {
@@ -47,6 +73,26 @@ impl Work {
                 Err(_) => self.refuse(qp, link, it, NO_DATA),
             },
         }
+    }
+
+    /// Brings what is longer than a command's own page out of a buffer, which is free when the
+    /// answer behind it has ended.
+    fn bring_long(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+        ((index, mut page), cqe, len, to): ((u16, Buf), &Cqe, u32, &Keyed),
+    ) -> Result<(), Why> {
+        let copied = page.copy_in(0, &self.page[..len as usize]);
+        if copied.is_err() || page.len() != len as usize {
+            self.buffers.free(index);
+            return self.refuse(qp, link, it, NO_DATA);
+        }
+        link.write(qp, to, page)?;
+        link.pooled += 1;
+        let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
+        link.answer_as(qp, it, cqe, signaled)
     }
 
     /// The data that a command other than I/O asked for have come.

@@ -119,6 +119,15 @@ pub(super) enum Fused {
     Failed,
 }
 
+/// How far a queue is that its host disconnects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// The command in this slot waits for those that had begun.
+    Asked(u16),
+    /// It was answered then.
+    Answered(Duration),
+}
+
 /// What the commands of a queue share.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -140,6 +149,8 @@ pub(super) struct Link {
     pub(super) outside: u32,
     /// How far its pair of fused commands is.
     pub(super) fused: Option<Fused>,
+    /// How far it is that its host disconnects.
+    pub(super) leave: Option<Leave>,
     /// Commands that are put off.
     pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
@@ -213,6 +224,7 @@ impl Session {
             max_reads,
             outside: 0,
             fused: None,
+            leave: None,
             put_off: 0,
             reserve: reserve(entries),
             unsignaled: 0,

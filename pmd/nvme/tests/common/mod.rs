@@ -59,6 +59,10 @@ pub struct Plan {
     pub never_ready: bool,
     pub never_stops: bool,
     pub ignores_reset: bool,
+    /// How long it says that its shutdown takes.
+    pub rtd3e_us: u32,
+    /// Its shutdown never ends.
+    pub never_shuts: bool,
     /// The admin command of this opcode is not answered.
     pub silent: Option<u8>,
     /// The admin command of this opcode fails.
@@ -86,6 +90,8 @@ impl Default for Plan {
             lie: None,
             never_ready: false,
             never_stops: false,
+            rtd3e_us: 0,
+            never_shuts: false,
             ignores_reset: false,
             silent: None,
             refuses: None,
@@ -250,7 +256,8 @@ impl Fake {
         self.set(0x14, cc);
         if cc >> 14 & 3 == 1 && before >> 14 & 3 == 0 {
             self.shutdowns += 1;
-            self.set(0x1c, self.get(0x1c) & !0xc | 2 << 2);
+            let state = if self.plan.never_shuts { 1 } else { 2 };
+            self.set(0x1c, self.get(0x1c) & !0xc | state << 2);
         }
         match (before & 1, cc & 1) {
             (0, 1) if !self.plan.never_ready => {
@@ -386,6 +393,7 @@ impl Fake {
         page[..2].copy_from_slice(&0x1b36_u16.to_le_bytes());
         page[4..24].copy_from_slice(b"FAKE                ");
         page[77] = self.plan.mdts;
+        page[88..92].copy_from_slice(&self.plan.rtd3e_us.to_le_bytes());
         page[512..514].copy_from_slice(&self.plan.entry_sizes);
         page[516] = 2;
         page[520..522].copy_from_slice(&self.plan.oncs.to_le_bytes());
@@ -597,7 +605,8 @@ impl World {
     }
 
     pub fn open(&self) -> Controller {
-        self.open_as(&Config { entries: 8, ..Config::default() }).unwrap()
+        let timeout = Duration::from_secs(5);
+        self.open_as(&Config { entries: 8, timeout, ..Config::default() }).unwrap()
     }
 
     pub fn queue(&self, drive: &mut Controller) -> IoQueue {

@@ -116,7 +116,7 @@ impl Target {
         let (names, _) = self.names(queue)?;
         let auth = queue.auth.as_mut().ok_or(Status::INVALID_OPCODE.dnr())?;
         let len = check(sqe)?;
-        let to = destination(sqe, len as u64)?;
+        let to = destination(sqe, len as u64, MAX_BYTES as u32)?;
         if auth.held.is_some_and(|held| held != slot) {
             return Err(Status::SEQUENCE.dnr());
         }

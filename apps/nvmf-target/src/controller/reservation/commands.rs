@@ -5,7 +5,6 @@ use super::super::admin::{destination, part};
 use super::super::state::Controller;
 use super::super::{Action, Queue, Subsystem, Target};
 use super::{HostId, Notice, PREEMPT_AND_ABORT, Reservation, Told};
-use crate::proto::identify::PAGE_BYTES;
 use crate::proto::sgl::{Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
 use crate::proto::status::Status;
@@ -82,11 +81,7 @@ impl Target {
                 return Err(Status::HOST_ID_FORMAT.dnr());
             }
             let len = (u64::from(sqe.cdw10.get()) + 1) * 4;
-            // Commands of I/O queues have a page each.
-            if len > PAGE_BYTES as u64 {
-                return Err(Status::INVALID_FIELD.dnr());
-            }
-            let to = destination(sqe, len)?;
+            let to = destination(sqe, len, self.settings.max_transfer())?;
             let cntlids = |hostid: &HostId| {
                 let all = self.controllers.iter().flatten();
                 let is_his = |it: &&Controller| {

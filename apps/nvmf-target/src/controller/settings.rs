@@ -1,0 +1,57 @@
+//! [`Settings`]: sizes that hosts are told.
+
+use std::time::Duration;
+
+/// Sizes that hosts are told. They must stay the same over a restart: hosts keep what they saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Entries of an I/O queue: 16 to 1024.
+    pub entries: u16,
+    /// Bytes of data in a command capsule: 4096 to 16384.
+    pub in_capsule_bytes: u32,
+    /// log2 of the largest transfer in pages of 4 KiB: 0 to 8.
+    pub mdts: u8,
+    /// I/O queues of a controller: 1 to 128.
+    pub io_queues: u16,
+    /// Controllers at a time, discovery's among them, a quarter at most: 1 to 4096.
+    pub controllers: u16,
+    /// Of these, those of one address: 1 to all; 0 for three quarters.
+    pub controllers_per_address: u16,
+    /// How long a host may be silent: the longest keep-alive time that it can have, and what one
+    /// without has.
+    pub silence: Duration,
+    /// Number of the first controller: random, so that no host that knew an earlier run of the
+    /// target finds somebody else's.
+    pub first_cntlid: u16,
+    /// The port for I/O that the discovery log names.
+    pub service: u16,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            entries: 128,
+            in_capsule_bytes: 4096,
+            mdts: 8,
+            io_queues: 16,
+            controllers: 64,
+            controllers_per_address: 0,
+            silence: Duration::from_secs(3600),
+            first_cntlid: 1,
+            service: 4420,
+        }
+    }
+}
+
+impl Settings {
+    /// Bytes of the largest transfer.
+    #[must_use]
+    pub fn max_transfer(&self) -> u32 {
+        4096 << self.mdts
+    }
+
+    /// The longest keep-alive time that a host can have.
+    pub(super) fn longest_silence_ms(&self) -> u32 {
+        u32::try_from(self.silence.as_millis()).unwrap_or(u32::MAX)
+    }
+}

@@ -1,0 +1,162 @@
+//! [`Shares`]: what hosts of one address, and those who only ask what there is, may have of
+//! controllers and queues, so that a stranger cannot take all of them.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Settings, Target};
+
+/// What hosts may have, and what they have.
+#[derive(Debug)]
+pub(super) struct Shares {
+    /// Controllers of the discovery service: a quarter of what there is of controllers, or of
+    /// queues.
+    pub(super) discovery: usize,
+    /// Of these, those of one address.
+    pub(super) discovery_of_address: usize,
+    /// Controllers of one address, discovery's among them.
+    pub(super) controllers_of_address: usize,
+    /// Queues of one address.
+    queues_of_address: u32,
+    /// By address: its queues.
+    addresses: BTreeMap<IpAddr, Address>,
+    /// Queues and controllers that were refused because an address had its share.
+    refused: u64,
+}
+
+#[derive(Debug, Default)]
+struct Address {
+    queues: u32,
+    /// It was said that it wants more than its share.
+    is_told: bool,
+}
+
+/// Of `count` controllers or queues, what the discovery service may have.
+fn quarter(count: usize) -> usize {
+    (count / 4).max(1)
+}
+
+/// Of `count` controllers or queues, what one address may have if nothing else is said: so much
+/// that a quarter is left to others.
+fn three_quarters(count: usize) -> usize {
+    (count - count / 4).max(1)
+}
+
+impl Shares {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let controllers = usize::from(settings.controllers);
+        let discovery = quarter(controllers);
+        Self {
+            discovery,
+            discovery_of_address: three_quarters(discovery),
+            controllers_of_address: match settings.controllers_per_address {
+                0 => three_quarters(controllers),
+                given => given.into(),
+            },
+            queues_of_address: u32::MAX,
+            addresses: BTreeMap::new(),
+            refused: 0,
+        }
+    }
+
+    /// An address wants a controller, and has its share.
+    pub(super) fn refuse(&mut self, peer: IpAddr, what: &'static str, limit: usize) {
+        self.refused += 1;
+        let Some(address) = self.addresses.get_mut(&peer) else { return };
+        if !std::mem::replace(&mut address.is_told, true) {
+            tracing::warn!(%peer, what, limit, "an address has its share, and is refused more");
+        }
+    }
+}
+
+impl Target {
+    /// Says how many queues hosts can have, and how many of them one address; 0 for three quarters,
+    /// and at least what one host's controller has. Those who only ask what there is do not take
+    /// more than a quarter of them.
+    pub fn limit_queues(&mut self, queues: u32, per_address: u32) {
+        let all = usize::try_from(queues).unwrap_or(usize::MAX);
+        let shares = &mut self.shares;
+        shares.discovery = shares.discovery.min(quarter(all));
+        shares.discovery_of_address = three_quarters(shares.discovery);
+        let one_host = u32::from(self.settings.io_queues) + 1;
+        shares.queues_of_address = match per_address {
+            0 => u32::try_from(three_quarters(all)).unwrap_or(u32::MAX).max(one_host),
+            given => given,
+        };
+    }
+
+    /// Counts a queue that an address asks for; whether it may have it.
+    pub fn enter(&mut self, peer: IpAddr) -> bool {
+        let limit = self.shares.queues_of_address;
+        let address = self.shares.addresses.entry(peer).or_default();
+        if address.queues >= limit {
+            self.shares.refuse(peer, "queues", usize::try_from(limit).unwrap_or(usize::MAX));
+            return false;
+        }
+        address.queues += 1;
+        true
+    }
+
+    /// A queue of an address has ended, or has not come about.
+    pub fn exit(&mut self, peer: IpAddr) {
+        if let Some(address) = self.shares.addresses.get_mut(&peer) {
+            address.queues = address.queues.saturating_sub(1);
+            if address.queues == 0 {
+                self.shares.addresses.remove(&peer);
+            }
+        }
+    }
+
+    /// Queues and controllers that were refused because an address had its share.
+    #[must_use]
+    pub fn refused_shares(&self) -> u64 {
+        self.shares.refused
+    }
+
+    /// Whether an address has as many controllers as it may, those of discovery if it asks for one.
+    pub(super) fn has_its_share(&mut self, peer: IpAddr, is_discovery: bool) -> bool {
+        let his = |it: &&super::Controller| it.peer == peer;
+        let all = || self.controllers.iter().flatten().filter(his);
+        let (limit, asked) = (self.shares.controllers_of_address, self.shares.discovery_of_address);
+        let (what, limit) = if all().count() >= limit {
+            ("controllers", limit)
+        } else if is_discovery && all().filter(|it| it.subsystem.is_none()).count() >= asked {
+            ("controllers of discovery", asked)
+        } else {
+            return false;
+        };
+        self.shares.refuse(peer, what, limit);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_leave_room_and_never_nothing() {
+        assert_eq!([1, 2, 3, 4, 64].map(three_quarters), [1, 2, 3, 3, 48]);
+        assert_eq!([1, 4, 7, 8, 64].map(quarter), [1, 1, 1, 2, 16]);
+    }
+
+    #[test]
+    fn an_address_has_its_share_of_queues_and_gets_it_back() {
+        let mut target = Target::new(Settings { io_queues: 1, ..Settings::default() });
+        let (one, other) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        target.limit_queues(8, 0);
+        for _ in 0..6 {
+            assert!(target.enter(one));
+        }
+        assert!(!target.enter(one) && target.enter(other));
+        assert_eq!(target.refused_shares(), 1);
+        target.exit(one);
+        assert!(target.enter(one) && !target.enter(one));
+        target.limit_queues(8, 2);
+        assert!(target.enter(other) && !target.enter(other));
+        // A host's own queues are always an address's.
+        let mut target = Target::new(Settings::default());
+        target.limit_queues(17, 0);
+        assert!((0..17).all(|_| target.enter(one)));
+    }
+}

@@ -1,0 +1,44 @@
+//! [`ServerConfig`]: what a server may use.
+
+use std::time::Duration;
+
+/// What a server may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Ports to listen on.
+    pub services: Vec<u16>,
+    /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
+    /// 20 KiB on an admin queue.
+    pub queues: u32,
+    /// Of these, those of hosts of one address: 1 to all; 0 for three quarters, and at least what
+    /// one host has.
+    pub queues_per_address: u32,
+    /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
+    /// the back end.
+    pub buffers: u16,
+    /// Answers end the host's key where it asks for that. Off for devices that cannot.
+    pub remote_invalidate: bool,
+    /// How long a command may wait for a drive that is being reset, or for a second buffer, before
+    /// it ends with an error: shorter than what Linux waits before it resets the controller, 30 s.
+    pub patience: Duration,
+    /// How long a host may let data or answers wait before its queue ends: its commands may hold
+    /// buffers meanwhile.
+    pub host_patience: Duration,
+    /// How long a drive may take for a command before it is aborted: shorter than what Linux waits.
+    pub drive_timeout: Duration,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            services: vec![4420],
+            queues: 64,
+            queues_per_address: 0,
+            buffers: 8,
+            remote_invalidate: true,
+            patience: Duration::from_secs(20),
+            host_patience: Duration::from_secs(10),
+            drive_timeout: Duration::from_secs(15),
+        }
+    }
+}

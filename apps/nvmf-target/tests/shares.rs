@@ -1,0 +1,114 @@
+//! A stranger that takes all it can get: its address has a share, and none of it for ever.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{BLOCK, NQN, with};
+use ferrocx_nvmf_target::controller::Settings;
+use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostError, HostQueue, QueueConfig};
+use ferrocx_nvmf_target::host::{keyed, one};
+use ferrocx_nvmf_target::proto::property;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
+
+fn stranger(keep_alive_ms: u32) -> HostConfig {
+    HostConfig {
+        hostnqn: "nqn.2014-08.org.nvmexpress:uuid:f0e0d0c0-0000-4000-8000-000000000002".into(),
+        hostid: [0x22; 16],
+        keep_alive_ms,
+        ..HostConfig::new(NQN)
+    }
+}
+
+/// All controllers that an address gets, and how it was refused.
+fn take_all(base: &Base, config: &HostConfig) -> (Vec<Host>, HostError) {
+    let mut taken = Vec::new();
+    loop {
+        match Host::open(base, config) {
+            Ok(host) => taken.push(host),
+            Err(error) => return (taken, error),
+        }
+        assert!(taken.len() < 100, "nobody stops it");
+    }
+}
+
+#[test]
+fn an_address_has_a_share_of_the_controllers_and_its_silence_ends_them() {
+    let silence = Duration::from_secs(4);
+    let settings = Settings { controllers: 8, silence, ..Settings::default() };
+    with(settings, ServerConfig::default(), |here| {
+        let (_port, base) = here.neighbour(1);
+        let from = Instant::now();
+        // Whoever has no keep-alive time may be silent for a time all the same.
+        let (taken, error) = take_all(&base, &stranger(0));
+        assert_eq!(taken.len(), 6, "three quarters");
+        let HostError::Refused { status, .. } = error else { panic!("{error}") };
+        assert_eq!(status, Status::CONNECT_BUSY, "it may try again");
+        // One of them is in the state that it calls failed: that does not keep it.
+        let mut taken = taken;
+        taken[0].set_property(property::CC, 0x0045_0001).unwrap();
+        assert_eq!(taken[0].property(property::CSTS).unwrap() & 3, 2);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, 1, (0, 1), keyed(&mr.buf(0..BLOCK).unwrap()));
+        let mut reads = 0;
+        while here.change(|server| server.target().controllers()) > 1 {
+            assert_eq!(one(&mut queue, read).unwrap().status(), Status::SUCCESS);
+            reads += 1;
+            assert!(from.elapsed() < Duration::from_secs(60), "they stay");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(from.elapsed() >= silence && reads > 10, "{reads} in {:?}", from.elapsed());
+        here.until_queues(2);
+        drop(taken);
+        Host::open(&base, &stranger(0)).unwrap();
+        let counted = here.change(|server| server.target().refused_shares());
+        assert!(counted >= 1, "it is counted");
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(here.change(|server| server.stats().refused_shares), counted);
+    });
+}
+
+#[test]
+fn an_address_has_a_share_of_the_queues() {
+    let settings = Settings { io_queues: 1, ..Settings::default() };
+    let config = ServerConfig { queues: 8, ..ServerConfig::default() };
+    with(settings, config, |here| {
+        let (_port, base) = here.neighbour(1);
+        let asked = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        let mut taken: Vec<HostQueue> = Vec::new();
+        while let Ok(queue) = HostQueue::new(&base, &asked) {
+            taken.push(queue);
+            assert!(taken.len() < 9, "nobody stops it");
+        }
+        assert_eq!(taken.len(), 6, "three quarters");
+        let host = here.host();
+        let queue = host.open_queue(1, 32, 0).unwrap();
+        // What ends is its address's again.
+        taken.pop();
+        here.until_queues(7);
+        taken.push(HostQueue::new(&base, &asked).unwrap());
+        assert!(HostQueue::new(&base, &asked).is_err(), "a seventh");
+        drop((taken, queue));
+    });
+}
+
+#[test]
+fn a_keep_alive_time_has_an_upper_bound() {
+    let settings = Settings { silence: Duration::from_secs(10), ..Settings::default() };
+    with(settings, ServerConfig::default(), |here| {
+        for too_long in [10_001, u32::MAX] {
+            let refused = Host::open(&here.base, &stranger(too_long));
+            let Err(HostError::Refused { status, .. }) = refused else { panic!("{too_long} ms") };
+            assert_eq!(status, Status::KEEP_ALIVE.dnr());
+        }
+        let mut host = Host::connect(&here.base, &stranger(10_000)).unwrap();
+        let refused = host.set_feature(0x0f, 10_001);
+        let Err(HostError::Refused { status, .. }) = refused else { panic!("10,001 ms") };
+        assert_eq!(status, Status::KEEP_ALIVE.dnr());
+        host.set_feature(0x0f, 9_000).unwrap();
+    });
+}
