@@ -45,6 +45,7 @@ mod raw;
 mod rq;
 mod slots;
 mod sq;
+mod straight;
 mod table;
 mod window;
 mod wqe;
@@ -369,8 +370,9 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    /// Posts a send request of one gather entry like [`Qp::post_send`], if it is simple: no fence,
-    /// no datagram, no atomic, and room without a closer look.
+    /// Posts a send request like [`Qp::post_send`], if it is simple: its entries have bytes and are
+    /// of the queue pair's own domain or device, it is no frame, and there is room without a closer
+    /// look.
     ///
     /// # Errors
     ///
