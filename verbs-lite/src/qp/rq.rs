@@ -40,26 +40,31 @@ impl<B: Buffers> Rq<B> {
         Self { ring, reach, max_wr, belief, slots }
     }
 
-    /// Writes a receive and tells the device.
+    /// Writes a receive and tells the device, unless [`Rq::tell`] will.
+    // Whoever told it behind this call would have to look at what the call gives back.
     #[inline(always)]
-    pub(super) fn push(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
+    pub(super) fn push<const TELLS: bool>(
+        &mut self,
+        wr_id: u64,
+        held: B,
+    ) -> Result<(), Refused<B>> {
         let sge = held.only_sink();
         let is_full = self.ring.outstanding() == self.max_wr;
         // Those of one entry are written here, the others by a function of their own.
         let Some(sge) = sge.filter(|sge| !is_full && sge.len != 0 && self.reach.takes(sge)) else {
-            return self.push_any(wr_id, held);
+            return self.push_any::<TELLS>(wr_id, held);
         };
         let mut wqe = self.ring.begin();
         wqe.data(sge.len, sge.lkey_be, sge.addr);
         if self.ring.log_segments() > 0 {
             wqe.end_list();
         }
-        self.posted(wr_id, held);
+        self.posted::<TELLS>(wr_id, held);
         Ok(())
     }
 
     #[inline(never)]
-    fn push_any(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
+    fn push_any<const TELLS: bool>(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
         if self.ring.outstanding() == self.max_wr {
             return Err(Refused { held, cause: PostError::Full });
         }
@@ -67,16 +72,24 @@ impl<B: Buffers> Rq<B> {
         if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &held) {
             return Err(Refused { held, cause });
         }
-        self.posted(wr_id, held);
+        self.posted::<TELLS>(wr_id, held);
         Ok(())
     }
 
-    /// Notes what a receive holds that is written, and tells the device.
+    /// Tells the device of all that was written.
     #[inline(always)]
-    fn posted(&mut self, wr_id: u64, held: B) {
+    pub(super) fn tell(&self) {
+        self.ring.tell();
+    }
+
+    /// Notes what a receive holds that is written.
+    #[inline(always)]
+    fn posted<const TELLS: bool>(&mut self, wr_id: u64, held: B) {
         let at = self.ring.pi;
         self.ring.pi = at.wrapping_add(1);
-        self.ring.tell();
+        if TELLS {
+            self.tell();
+        }
         // Nothing unwinds here: saying so leaves what is held in registers.
         let held = ManuallyDrop::new(held);
         let slot = self.slots.at(at.into());
