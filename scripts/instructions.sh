@@ -71,8 +71,10 @@ function_of() {
         verbs_post_send_inline_8_32) echo "$verbs::send::post_eight_run" ;;
         verbs_post_send_inline_*_32) echo "$verbs::send::post_inline_run" ;;
         verbs_post_send_inline_*) echo "$verbs::send::post_inline" ;;
+        verbs_post_*recv_list_32) echo "$verbs::recv::post_list" ;;
         verbs_post_recv_32 | verbs_post_srq_recv_32) echo "$verbs::recv::post_all" ;;
         verbs_post_recv | verbs_post_srq_recv) echo "$verbs::recv::post_one" ;;
+        verbs_post_opaque) echo "$verbs::send::post_opaque" ;;
         verbs_post_*_32) echo "$verbs::send::post_all" ;;
         verbs_post_*) echo "$verbs::send::post_one" ;;
         verbs_poll_cq) echo "$verbs::send::poll_one" ;;

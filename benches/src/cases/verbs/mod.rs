@@ -47,8 +47,11 @@ pub(super) const CASES: &[&[Case]] = &[
     both!("verbs_post_send_inline_64", Inline::<64>::new),
     both!("verbs_post_send_inline_128", Inline::<128>::new),
     both!("verbs_post_send_inline_928", Inline::<MOST>::new),
-    // WRITEs of one buffer, of one packet of a registered pool, and of lists of buffers.
+    // WRITEs of one buffer, of one packet of a registered pool, and of lists of buffers. What a
+    // request does is known when the program is compiled, as in programs.
     both!("verbs_post_send_1sge", Gather::<Buf, WRITE>::new),
+    // A WRITE whose operation is known only when the program runs.
+    &[case("verbs_post_opaque", || Box::new(Gather::<Buf, WRITE>::new(Run::Opaque)))],
     both!("verbs_post_send_mbuf", Gather::<_, WRITE>::packets),
     both!("verbs_post_send_2sge", Gather::<[Buf; 2], WRITE>::new),
     both!("verbs_post_send_3sge", Gather::<[Buf; 3], WRITE>::new),
@@ -67,6 +70,11 @@ pub(super) const CASES: &[&[Case]] = &[
     // Receives of one buffer, into the queue pair's own queue and into a shared one.
     both!("verbs_post_recv", Receive::<Own>::new),
     both!("verbs_post_srq_recv", Receive::<Shared>::new),
+    // Lists of them, of which the device is told once.
+    &[
+        case("verbs_post_recv_list_32", || Box::new(Receive::<Own>::new(Run::Batch))),
+        case("verbs_post_srq_recv_list_32", || Box::new(Receive::<Shared>::new(Run::Batch))),
+    ],
     // Completions of requests with a buffer, one of each; it is given back.
     both!("verbs_poll_cq", Poll::new),
     both!("verbs_poll_recv", Received::<Own>::new),
@@ -94,9 +102,11 @@ pub(super) const CASES: &[&[Case]] = &[
 enum Run {
     /// Each by a call, with a doorbell or a completion of its own.
     Single,
+    /// The same, by a call that is told what to do.
+    Opaque,
     /// All in one loop, with one doorbell behind it, or with a completion of its own each.
     Whole,
-    /// Each with a completion of its own, which are taken together.
+    /// In a list; or each with a completion of its own, which are taken together.
     Batch,
     /// Each with a completion of its own, which are looked at where they stand.
     Taking,

@@ -11,6 +11,10 @@ use super::{RUN, Run, Still, Work, made, usual};
 pub(super) trait Queue {
     const IS_SHARED: bool;
     fn post(still: &mut Still<Buf>, at: u64, buf: Buf) -> Result<(), Refused<Buf>>;
+    fn post_list(
+        still: &mut Still<Buf>,
+        receives: &mut impl Iterator<Item = (u64, Buf)>,
+    ) -> Result<u32, Refused<Buf>>;
     fn complete(
         still: &mut Still<Buf>,
         completion: Completion,
@@ -32,6 +36,14 @@ impl Queue for Own {
     }
 
     #[inline(always)]
+    fn post_list(
+        still: &mut Still<Buf>,
+        receives: &mut impl Iterator<Item = (u64, Buf)>,
+    ) -> Result<u32, Refused<Buf>> {
+        still.qp.post_recv_list(receives)
+    }
+
+    #[inline(always)]
     fn complete(
         still: &mut Still<Buf>,
         completion: Completion,
@@ -48,6 +60,17 @@ impl Queue for Shared {
     fn post(still: &mut Still<Buf>, at: u64, buf: Buf) -> Result<(), Refused<Buf>> {
         match &mut still.srq {
             Some(srq) => srq.post_recv(at, buf),
+            None => unreachable!("the queue pair was made with one"),
+        }
+    }
+
+    #[inline(always)]
+    fn post_list(
+        still: &mut Still<Buf>,
+        receives: &mut impl Iterator<Item = (u64, Buf)>,
+    ) -> Result<u32, Refused<Buf>> {
+        match &mut still.srq {
+            Some(srq) => srq.post_recv_list(receives),
             None => unreachable!("the queue pair was made with one"),
         }
     }
@@ -78,6 +101,12 @@ fn post_all<Q: Queue>(still: &mut Still<Buf>, bufs: &mut Vec<Buf>) -> u64 {
         posted += u64::from(Q::post(still, at, buf).is_ok());
     }
     posted
+}
+
+#[inline(never)]
+fn post_list<Q: Queue>(still: &mut Still<Buf>, bufs: &mut Vec<Buf>) -> u64 {
+    let mut receives = (0..RUN).map_while(|at| Some((at, bufs.pop()?)));
+    Q::post_list(still, &mut receives).map_or(0, u64::from)
 }
 
 /// As in an application: takes one completion, if there is one.
@@ -117,10 +146,14 @@ impl<Q: Queue> Receive<Q> {
     }
 
     fn post(&mut self) {
-        if self.by == Run::Whole {
-            self.posted += post_all::<Q>(&mut self.still, &mut self.bufs);
-            return;
+        match self.by {
+            Run::Whole => self.posted += post_all::<Q>(&mut self.still, &mut self.bufs),
+            Run::Batch => self.posted += post_list::<Q>(&mut self.still, &mut self.bufs),
+            _ => self.post_each(),
         }
+    }
+
+    fn post_each(&mut self) {
         for at in 0..RUN {
             let Some(buf) = self.bufs.pop() else { break };
             self.posted += u64::from(post_one::<Q>(&mut self.still, at, buf));

@@ -50,13 +50,13 @@ fn request<const OP: u8>(wr_id: u64, target: &Target, flags: SendFlags) -> SendW
 }
 
 #[inline(never)]
-fn post_eight(qp: &mut Qp<()>, wr: &SendWr<'_>, data: &[u8; 8]) -> bool {
-    qp.post_send_inline(wr, data).is_ok()
+fn post_eight(qp: &mut Qp<()>, at: u64) -> bool {
+    qp.post_send_inline(&SendWr::unsignaled(at, SendOp::Send), &at.to_ne_bytes()).is_ok()
 }
 
 #[inline(never)]
-fn post_inline(qp: &mut Qp<()>, wr: &SendWr<'_>, data: &[u8]) -> bool {
-    qp.post_send_inline(wr, data).is_ok()
+fn post_inline(qp: &mut Qp<()>, at: u64, data: &[u8]) -> bool {
+    qp.post_send_inline(&SendWr::unsignaled(at, SendOp::Send), data).is_ok()
 }
 
 #[inline(never)]
@@ -113,10 +113,9 @@ impl<const LEN: usize> Work for Inline<LEN> {
             _ => {
                 let mut posted = 0;
                 for at in 0..RUN {
-                    let wr = SendWr::unsignaled(at, SendOp::Send);
                     posted += u64::from(match LEN {
-                        8 => post_eight(qp, &wr, &at.to_ne_bytes()),
-                        _ => post_inline(qp, &wr, data),
+                        8 => post_eight(qp, at),
+                        _ => post_inline(qp, at, data),
                     });
                 }
                 posted
@@ -130,8 +129,21 @@ impl<const LEN: usize> Work for Inline<LEN> {
     }
 }
 
+/// The operation is a constant, as in a program.
 #[inline(never)]
-fn post_one<B: Buffers>(qp: &mut Qp<B>, wr: &SendWr<'_>, buf: B) -> Option<B> {
+fn post_one<B: Buffers, const OP: u8>(
+    qp: &mut Qp<B>,
+    at: u64,
+    target: &Target,
+    buf: B,
+) -> Option<B> {
+    let wr = request::<OP>(at, target, SendFlags::empty());
+    qp.post_send(&wr, Some(buf)).err().and_then(|refused| refused.held)
+}
+
+/// The operation is known only when the program runs.
+#[inline(never)]
+fn post_opaque<B: Buffers>(qp: &mut Qp<B>, wr: &SendWr<'_>, buf: B) -> Option<B> {
     qp.post_send(wr, Some(buf)).err().and_then(|refused| refused.held)
 }
 
@@ -226,13 +238,19 @@ impl<B: Buffers, const OP: u8> Gather<B, OP> {
         Self { still, by, bufs, target, runs: 0 }
     }
 
-    fn post(&mut self, flags: SendFlags) {
+    fn post(&mut self) {
+        for at in 0..RUN {
+            let Some(buf) = self.bufs.pop() else { break };
+            let refused = post_one::<B, OP>(&mut self.still.qp, at, &self.target, buf);
+            self.bufs.extend(refused);
+        }
+    }
+
+    fn post_opaque(&mut self, flags: SendFlags) {
         for at in 0..RUN {
             let Some(buf) = self.bufs.pop() else { break };
             let wr = request::<OP>(at, &self.target, flags);
-            if let Some(refused) = post_one(&mut self.still.qp, &wr, buf) {
-                self.bufs.push(refused);
-            }
+            self.bufs.extend(post_opaque(&mut self.still.qp, &wr, buf));
         }
     }
 }
@@ -246,10 +264,10 @@ impl<B: Buffers, const OP: u8> Work for Gather<B, OP> {
     }
 
     fn run(&mut self) {
-        if self.by == Run::Whole {
-            post_all::<B, OP>(&mut self.still.qp, &self.target, &mut self.bufs);
-        } else {
-            self.post(SendFlags::empty());
+        match self.by {
+            Run::Whole => post_all::<B, OP>(&mut self.still.qp, &self.target, &mut self.bufs),
+            Run::Opaque => self.post_opaque(SendFlags::empty()),
+            _ => self.post(),
         }
         self.runs += 1;
     }
@@ -318,13 +336,13 @@ impl Work for Poll {
     fn prepare(&mut self) {
         let of = &mut self.of;
         if of.by == Run::Unsignaled {
-            of.post(SendFlags::empty());
+            of.post_opaque(SendFlags::empty());
             return of.still.played.complete_last();
         }
         if of.by == Run::Taking {
             of.bufs = of.still.pieces(64, 1);
         }
-        of.post(SendFlags::SIGNALED);
+        of.post_opaque(SendFlags::SIGNALED);
         let played = &mut of.still.played;
         for request in played.posted() {
             played.complete_index(request.wqe_index);
@@ -335,7 +353,7 @@ impl Work for Poll {
     fn run(&mut self) {
         let Gather { still: Still { cq, qp, .. }, by, bufs, .. } = &mut self.of;
         match by {
-            Run::Single => while poll_one(cq, qp, bufs) {},
+            Run::Single | Run::Opaque => while poll_one(cq, qp, bufs) {},
             Run::Whole | Run::Unsignaled => poll_all(cq, qp, bufs),
             Run::Batch => poll_batch(cq, qp, bufs),
             Run::Taking => self.names += take_all(cq, qp),
