@@ -452,7 +452,7 @@ impl<B: Buffers> Qp<B> {
     /// # Errors
     ///
     /// [`PostError`], with the buffers. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_recv")]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
         match &mut self.rq {
@@ -492,6 +492,7 @@ impl<B: Buffers> Qp<B> {
 
     /// Why it takes no receives.
     #[cold]
+    #[inline(never)]
     fn takes_no_receives(&self) -> PostError {
         match self.state {
             QpState::Reset => PostError::State,
