@@ -14,9 +14,10 @@ packet buffers are measured in the same run and compared.
 
 Limits are those of the issues that asked for them where they are met: buffers get+put at most 1.0
 of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, rx_compressed 50, rx_one and send_one_128 60,
-tx_burst 40, tx_vlan 60, tx_tso 150, two segments 80, inlined copies of 60 bytes 110, a send of 8
-bytes 0.3 of libmlx5's 371, tick_to_doorbell and every other tick that ends in an order 1200. All
-others are a little above what the case came down to, so that none grows unnoticed.
+tx_burst 40, tx_vlan 60, tx_tso 150, two segments 80, inlined copies of 60 bytes 110, requests of
+verbs 0.3 of libmlx5's, tick_to_doorbell and every other tick that ends in an order 1200. All others
+are a little above what the case came down to, so that none grows unnoticed. The last column has
+what libmlx5 takes for the same, counted once and noted here.
 The exit status is 1 if one is exceeded.
 
 model_forward_64 counts the model, not the driver: a frame of 64 bytes in from its generator and out
@@ -143,68 +144,71 @@ counted() {
 # return, on queues in memory, with locks as it comes, a doorbell for each call: `gcc -O2`, x86-64.
 verbs_rows() {
     cat <<'EOF'
-verbs_post_send_inline_8 84 361
-verbs_post_send_inline_8_32 49 207
-verbs_post_send_inline_1 249 364
-verbs_post_send_inline_1_32 242 210
-verbs_post_send_inline_16 107 359
-verbs_post_send_inline_16_32 61 205
-verbs_post_send_inline_32 231 360
-verbs_post_send_inline_32_32 224 206
-verbs_post_send_inline_64 247 384
-verbs_post_send_inline_64_32 240 206
-verbs_post_send_inline_128 261 418
-verbs_post_send_inline_128_32 254 216
-verbs_post_send_inline_928 741 447
-verbs_post_send_inline_928_32 734 319
-verbs_post_send_1sge 115 347
-verbs_post_send_1sge_32 76 190
-verbs_post_send_mbuf 123 347
-verbs_post_send_mbuf_32 85 190
-verbs_post_send_2sge 352 373
-verbs_post_send_2sge_32 356 216
-verbs_post_send_3sge 409 423
-verbs_post_send_3sge_32 411 242
-verbs_post_send_4sge 470 449
-verbs_post_send_4sge_32 471 268
-verbs_post_signaled 117 347
-verbs_post_signaled_32 78 190
-verbs_post_fenced 285 347
-verbs_post_fenced_32 263 190
-verbs_post_write_imm 120 349
-verbs_post_write_imm_32 79 192
-verbs_post_read 114 347
-verbs_post_read_32 76 190
-verbs_post_send 110 336
-verbs_post_send_32 72 179
-verbs_post_send_imm 112 333
-verbs_post_send_imm_32 74 176
-verbs_post_send_inv 113 331
-verbs_post_send_inv_32 75 174
-verbs_post_datagram 332 372
-verbs_post_datagram_32 290 191
-verbs_post_fetch_add 308 351
-verbs_post_fetch_add_32 266 194
-verbs_post_compare_swap 312 355
-verbs_post_compare_swap_32 271 198
-verbs_post_recv 64 130
-verbs_post_recv_32 68 73
-verbs_post_srq_recv 150 134
-verbs_post_srq_recv_32 158 80
-verbs_poll_cq 92 179
-verbs_poll_cq_32 81 107
-verbs_poll_recv 97 242
-verbs_poll_recv_32 86 170
-verbs_poll_srq_recv 278 271
-verbs_poll_srq_recv_32 264 199
-verbs_poll_batch_32 105 107
-verbs_taking_32 67 107
 verbs_end_unsignaled_32 40 -
-verbs_poll_empty 27 83
-verbs_fast_reg_post 288 -
-verbs_local_inv_post 95 -
 verbs_fast_reg_cycle 724 -
 verbs_fast_reg_cycle_32 610 -
+verbs_fast_reg_post 288 -
+verbs_local_inv_post 95 -
+verbs_poll_batch_32 105 107
+verbs_poll_cq 92 179
+verbs_poll_cq_32 81 107
+verbs_poll_empty 27 83
+verbs_poll_recv 97 242
+verbs_poll_recv_32 86 170
+verbs_poll_srq_recv 183 271
+verbs_poll_srq_recv_32 169 199
+verbs_post_compare_swap 106 355
+verbs_post_compare_swap_32 91 198
+verbs_post_datagram 111 372
+verbs_post_datagram_32 94 191
+verbs_post_fenced 104 347
+verbs_post_fenced_32 80 190
+verbs_post_fetch_add 105 351
+verbs_post_fetch_add_32 89 194
+verbs_post_opaque 125 347
+verbs_post_read 104 347
+verbs_post_read_32 76 190
+verbs_post_recv 67 130
+verbs_post_recv_32 70 73
+verbs_post_recv_list_32 60 73
+verbs_post_send 100 336
+verbs_post_send_1sge 104 347
+verbs_post_send_1sge_32 77 190
+verbs_post_send_2sge 148 373
+verbs_post_send_2sge_32 133 216
+verbs_post_send_32 72 179
+verbs_post_send_3sge 179 423
+verbs_post_send_3sge_32 162 242
+verbs_post_send_4sge 205 449
+verbs_post_send_4sge_32 191 268
+verbs_post_send_imm 99 333
+verbs_post_send_imm_32 74 176
+verbs_post_send_inline_1 109 364
+verbs_post_send_inline_128 157 418
+verbs_post_send_inline_128_32 133 216
+verbs_post_send_inline_16 107 359
+verbs_post_send_inline_16_32 74 205
+verbs_post_send_inline_1_32 69 210
+verbs_post_send_inline_32 122 360
+verbs_post_send_inline_32_32 100 206
+verbs_post_send_inline_64 142 384
+verbs_post_send_inline_64_32 119 206
+verbs_post_send_inline_8 84 361
+verbs_post_send_inline_8_32 49 207
+verbs_post_send_inline_928 303 447
+verbs_post_send_inline_928_32 278 319
+verbs_post_send_inv 99 331
+verbs_post_send_inv_32 75 174
+verbs_post_send_mbuf 109 347
+verbs_post_send_mbuf_32 87 190
+verbs_post_signaled 104 347
+verbs_post_signaled_32 78 190
+verbs_post_srq_recv 84 134
+verbs_post_srq_recv_32 81 80
+verbs_post_srq_recv_list_32 68 80
+verbs_post_write_imm 104 349
+verbs_post_write_imm_32 79 192
+verbs_taking_32 58 107
 EOF
 }
 

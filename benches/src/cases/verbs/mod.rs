@@ -170,12 +170,19 @@ fn path_to_itself(context: &RdmaContext) -> Path {
     Path::new(context.route(own).expect("a route"), context.device().mac())
 }
 
+fn pieces(mr: &Mr, len: usize, each: usize) -> Vec<Buf> {
+    let starts = (0..RUN as usize * each).map(|at| at * len);
+    starts.map(|start| mr.buf(start..start + len).expect("in range")).collect()
+}
+
 impl<B: Buffers> Still<B> {
+    fn mr(&self) -> Mr {
+        self.pd.get_dma_mr().and_then(|dma| dma.over(&self.memory)).expect("a key")
+    }
+
     /// Pieces of so many bytes each for every request of a run, as many as one takes.
     fn pieces(&self, len: usize, each: usize) -> Vec<Buf> {
-        let mr = self.pd.get_dma_mr().and_then(|dma| dma.over(&self.memory)).expect("a key");
-        let starts = (0..RUN as usize * each).map(|at| at * len);
-        starts.map(|start| mr.buf(start..start + len).expect("in range")).collect()
+        pieces(&self.mr(), len, each)
     }
 
     /// Ends all that is posted.

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, RegionConfig};
 use ferrocx_verbs_lite::*;
 
-use super::{MOST, RUN, Run, Still, Work, made, path_to_itself, still, usual};
+use super::{MOST, RUN, Run, Still, Work, made, path_to_itself, pieces, still, usual};
 
 /// Operations. A loop of one has it as a constant, as in a program.
 pub(super) const SEND: u8 = 0;
@@ -322,13 +322,16 @@ fn take_all(cq: &mut Cq, qp: &mut Qp<Buf>) -> u64 {
 /// Completions of WRITEs of one buffer.
 pub(super) struct Poll {
     of: Gather<Buf, WRITE>,
+    /// What buffers are cut from.
+    mr: Mr,
     /// Sum of the names that came back.
     names: u64,
 }
 
 impl Poll {
     pub(super) fn new(by: Run) -> Self {
-        Self { of: Gather::new(by), names: 0 }
+        let of = Gather::new(by);
+        Self { mr: of.still.mr(), of, names: 0 }
     }
 }
 
@@ -340,7 +343,7 @@ impl Work for Poll {
             return of.still.played.complete_last();
         }
         if of.by == Run::Taking {
-            of.bufs = of.still.pieces(64, 1);
+            of.bufs = pieces(&self.mr, 64, 1);
         }
         of.post_opaque(SendFlags::SIGNALED);
         let played = &mut of.still.played;
