@@ -357,8 +357,8 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
     }
 
     /// Copies 16 to 256 bytes to `at`, wherever that is, with few wide stores that overlap.
-    /// `false`, and nothing done, for another length, and where the entry ends within the bytes. Nobody
-    /// polls on a word of theirs.
+    /// `false`, and nothing done, for another length, and where the entry ends within the bytes.
+    /// Nobody polls on a word of theirs.
     #[inline(always)]
     #[must_use]
     pub fn copy_bytes(&self, at: usize, bytes: &[u8]) -> bool {

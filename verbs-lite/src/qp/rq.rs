@@ -7,6 +7,7 @@ use ferrocx_core::wq::RecvRing;
 
 use super::slots::{Receive, Slots};
 use super::wqe::scatter;
+use super::{Qp, QpState};
 use crate::cq::{Completion, CqCore};
 use crate::era::Belief;
 use crate::error::{Failure, PostError, Refused};
@@ -26,6 +27,65 @@ pub(super) struct Rq<B> {
     /// Each receive ends by its own completion only, so a life needs no marks.
     pub(super) belief: Belief,
     slots: Slots<Receive<B>>,
+}
+
+impl<B: Buffers> Qp<B> {
+    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
+    /// a receive that is shorter.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers. Nothing was posted then.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        match &mut self.rq {
+            Some(rq) if self.state != QpState::Reset => rq.push::<true>(wr_id, buffers),
+            _ => Err(Refused { held: buffers, cause: self.takes_no_receives() }),
+        }
+    }
+
+    /// Posts receives like [`Qp::post_recv`], by name and buffers, and tells the device of all of
+    /// them at once; how many they were.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers of the first that was refused. Those in front of it were
+    /// posted, those behind it are still to be had from `receives`.
+    #[inline]
+    pub fn post_recv_list(
+        &mut self,
+        receives: &mut impl Iterator<Item = (u64, B)>,
+    ) -> Result<u32, Refused<B>> {
+        let mut count = 0;
+        let Some(rq) = self.rq.as_mut().filter(|_| self.state != QpState::Reset) else {
+            let cause = self.takes_no_receives();
+            return receives.next().map_or(Ok(0), |(_, held)| Err(Refused { held, cause }));
+        };
+        let mut refused = None;
+        for (wr_id, buffers) in receives {
+            if let Err(why) = rq.push::<false>(wr_id, buffers) {
+                refused = Some(why);
+                break;
+            }
+            count += 1;
+        }
+        rq.tell();
+        refused.map_or(Ok(count), Err)
+    }
+
+    /// Why it takes no receives.
+    #[cold]
+    #[inline(never)]
+    fn takes_no_receives(&self) -> PostError {
+        match self.state {
+            QpState::Reset => PostError::State,
+            _ if self.ends.srq.is_some() => PostError::Shared,
+            _ => PostError::Operation,
+        }
+    }
 }
 
 impl<B: Buffers> Rq<B> {
