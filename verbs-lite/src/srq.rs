@@ -23,6 +23,7 @@
 //! Source: reference 5.9 (`rmpc`), 6.5 ("SRQ ring discipline"), 6.6.
 
 use std::any::Any;
+use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_core::wq::SharedRing;
@@ -37,8 +38,8 @@ use crate::command::Execute;
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq, Share};
 use crate::era::Source;
-use crate::error::{PostError, Refused, VerbsError};
-use crate::mr::{Buf, Buffers, Reach};
+use crate::error::{Failure, PostError, Refused, VerbsError};
+use crate::mr::{Buf, Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
 use crate::qp::{Receive, Slots, scatter};
 use crate::receivers::{Own, Owner};
@@ -139,6 +140,8 @@ pub(crate) type Made = (SharedRing, Handle, Option<(Place, Share)>);
 pub struct Srq<B: Buffers = Buf> {
     ring: SharedRing,
     outstanding: u32,
+    /// Receives that may be in flight, as in `inner`.
+    max_wr: u32,
     slots: Slots<Receive<B>>,
     reach: Reach,
     own: Own,
@@ -186,7 +189,7 @@ impl<B: Buffers> Srq<B> {
         let left = Mutex::new(None);
         let owner = place.as_ref().map_or_else(|| core.receivers.owner(), Place::owner);
         let inner = Arc::new(SrqCore { handle, pd, place, owner, xrc_cq, max_wr, shares, left });
-        Ok(Self { ring, outstanding: 0, slots, reach, own: Own::new(owner), inner })
+        Ok(Self { ring, outstanding: 0, max_wr, slots, reach, own: Own::new(owner), inner })
     }
 
     pub(crate) fn core(&self) -> &Arc<SrqCore> {
@@ -209,7 +212,7 @@ impl<B: Buffers> Srq<B> {
     /// Receives that may be in flight: [`SrqConfig::max_wr`].
     #[must_use]
     pub fn max_wr(&self) -> u32 {
-        self.inner.max_wr
+        self.max_wr
     }
 
     /// Receives that have not ended.
@@ -226,21 +229,83 @@ impl<B: Buffers> Srq<B> {
     /// # Errors
     ///
     /// [`PostError`], with the buffers. Nothing was posted then.
-    #[inline]
+    #[inline(always)]
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
-        // The entry that is kept as the link to what comes stays free.
-        if self.outstanding == self.inner.max_wr {
+        self.push(wr_id, buffers)?;
+        self.ring.tell();
+        Ok(())
+    }
+
+    /// Posts receives like [`Srq::post_recv`], by name and buffers, and tells the device of all of
+    /// them at once; how many they were.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers of the first that was refused. Those in front of it were
+    /// posted, those behind it are still to be had from `receives`.
+    #[inline]
+    pub fn post_recv_list(
+        &mut self,
+        receives: &mut impl Iterator<Item = (u64, B)>,
+    ) -> Result<u32, Refused<B>> {
+        let (mut count, mut refused) = (0, None);
+        for (wr_id, buffers) in receives {
+            if let Err(why) = self.push(wr_id, buffers) {
+                refused = Some(why);
+                break;
+            }
+            count += 1;
+        }
+        self.ring.tell();
+        refused.map_or(Ok(count), Err)
+    }
+
+    /// Writes a receive; the device is told by its ring.
+    #[inline(always)]
+    fn push(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        let sge = buffers.only_sink();
+        // Those of one entry are written here, the others by a function of their own.
+        let fits = |sge: &Sge| self.has_room() && sge.len != 0 && self.reach.takes(sge);
+        let Some(sge) = sge.filter(fits) else { return self.push_any(wr_id, buffers) };
+        let mut wqe = self.ring.begin();
+        wqe.data(sge.len, sge.lkey_be, sge.addr);
+        if !self.ring.has_one_segment() {
+            wqe.end_list();
+        }
+        self.posted(wr_id, buffers);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn push_any(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        if !self.has_room() {
             return Err(Refused { held: buffers, cause: PostError::Full });
         }
         let max = self.ring.segments();
         if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &buffers) {
             return Err(Refused { held: buffers, cause });
         }
-        let at = self.ring.post();
-        self.slots.at(at.into()).hold(wr_id, buffers);
-        self.outstanding += 1;
+        self.posted(wr_id, buffers);
         Ok(())
+    }
+
+    /// Whether one more receive may be posted. The entry that is kept as the link to what comes
+    /// stays free.
+    #[inline(always)]
+    fn has_room(&self) -> bool {
+        self.outstanding != self.max_wr
+    }
+
+    /// Notes what a receive holds that is written.
+    #[inline(always)]
+    fn posted(&mut self, wr_id: u64, buffers: B) {
+        // Nothing unwinds here: saying so leaves what is held in registers.
+        let buffers = ManuallyDrop::new(buffers);
+        let slot = self.slots.at(self.ring.head().into());
+        slot.hold(wr_id, ManuallyDrop::into_inner(buffers));
+        self.ring.post();
+        self.outstanding += 1;
     }
 
     /// Takes a receive completion of one of its queue pairs: gives the receive that ended, or
@@ -277,12 +342,23 @@ impl<B: Buffers> Srq<B> {
     /// Ends what a completion says which is known to be of one of its queue pairs.
     #[inline]
     pub(crate) fn end(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        let (head, at) = (completion.head, completion.head.wqe_counter());
-        let failure = match head.opcode() {
-            CqeOpcode::RESPONDER_ERROR => Some(head.failure()),
-            _ if head.is_received() => None,
-            _ => return None,
-        };
+        let head = completion.head;
+        match head.opcode() {
+            CqeOpcode::RESPONDER_ERROR => self.end_as(completion, Some(head.failure())),
+            _ if head.is_received() => self.end_received(completion),
+            _ => None,
+        }
+    }
+
+    /// Does what [`Srq::end`] does with a completion that says that a message came.
+    #[inline(always)]
+    pub(crate) fn end_received(&mut self, completion: &Completion) -> Option<Wc<B>> {
+        self.end_as(completion, None)
+    }
+
+    #[inline(always)]
+    fn end_as(&mut self, completion: &Completion, failure: Option<Failure>) -> Option<Wc<B>> {
+        let at = completion.head.wqe_counter();
         if u32::from(at) >= self.slots.count() {
             return None;
         }

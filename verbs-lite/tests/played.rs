@@ -194,3 +194,84 @@ fn positions_go_on_after_a_reset_and_counters_start_over() {
     assert_eq!(flags(&two, &qp, 0), 0, "no fence of the life before");
     assert_eq!(qp.free_wr(), 15);
 }
+
+/// Bytes of the ring from a block on.
+fn ring(two: &Two, qp: &Qp<()>, at: u16, blocks: u16) -> Vec<u8> {
+    (0..blocks).flat_map(|ahead| block(two, qp, at.wrapping_add(ahead))).collect()
+}
+
+#[test]
+fn inline_data_of_every_length_stand_in_the_request_wherever_that_is() {
+    let mut two = Two::new();
+    let most = QpConfig::MAX_INLINE_BYTES;
+    let (mut qp, _) = two.rc::<()>(&QpConfig { max_inline_bytes: most, ..small() });
+    let data: Vec<u8> = (0..most).map(|at| (at * 7 + 1) as u8).collect();
+    let mut at = 0;
+    for len in 1..=most as usize {
+        // Lengths by turns, so that the ring ends within each kind of them.
+        for (op, header, opcode) in
+            [(SendOp::Send, 16, 0x0a), (SendOp::Write(REMOTE), 32, 0x08), (SendOp::Send, 16, 0x0a)]
+        {
+            let wr = SendWr::signaled(at.into(), op).with(SendFlags::MORE);
+            qp.post_send_inline(&wr, &data[..len]).unwrap();
+            let ds = header / 16 + (4 + len).div_ceil(16);
+            let blocks = ds.div_ceil(4) as u16;
+            let bytes = ring(&two, &qp, at, blocks);
+            assert_eq!((bytes[3], bytes[7]), (opcode, ds as u8), "{len} bytes");
+            assert_eq!(bytes[header..header + 4], (1 << 31 | len as u32).to_be_bytes());
+            assert_eq!(bytes[header + 4..header + 4 + len], data[..len], "at {at}");
+            complete(&two, &qp, at);
+            assert_eq!(take(&mut two, &mut qp), Ok(vec![at.into()]));
+            at = at.wrapping_add(blocks);
+        }
+    }
+    let wr = SendWr::signaled(0, SendOp::Send).with(SendFlags::MORE);
+    assert_eq!(qp.post_send_inline(&wr, &[0; 929]), Err(PostError::InlineTooLong));
+    qp.post_send_inline(&wr, &[]).unwrap();
+    assert_eq!(block(&two, &qp, at)[7], 1, "nothing stands behind the control segment");
+}
+
+#[test]
+fn every_operation_stands_in_its_request_with_its_operands_and_its_list() {
+    let two = Two::new();
+    let config = QpConfig { max_send_sge: 3, ..small() };
+    let (mut qp, _) = two.rc::<[Buf; 3]>(&config);
+    let (mut one, _) = two.rc::<Buf>(&config);
+    let (mr, lkey) = (two.a.mr(), |bytes: &[u8]| bytes[4..8].to_vec());
+    let word = |bytes: &[u8]| u64::from_be_bytes(bytes[..8].try_into().unwrap());
+    let sender = |number: Qpn| Sender::Qp(number.0);
+    // A fence, and a list of which the last entry starts the second block.
+    let list = [0..10, 100..120, 200..230].map(|range| mr.buf(range).unwrap());
+    let wr = SendWr::signaled(0, SendOp::WriteImm(REMOTE, 5)).with(SendFlags::FENCE);
+    qp.post_send(&wr.with(SendFlags::MORE), Some(list)).unwrap();
+    let blocks = [0, 1].map(|at| two.world.nic(0).send_block(sender(qp.qpn()), at));
+    let bytes = blocks.concat();
+    assert_eq!((bytes[3], bytes[7], bytes[11]), (0x09, 5, 2 << 5 | 2 << 2));
+    assert_eq!((&bytes[12..16], word(&bytes[16..])), (&[0, 0, 0, 5][..], REMOTE.addr));
+    for (at, len) in [(32, 10), (48, 20), (64, 30)] {
+        assert_eq!(bytes[at..at + 4], [0, 0, 0, len]);
+        assert_eq!(lkey(&bytes[at..]), lkey(&bytes[32..]));
+    }
+    assert_eq!(word(&bytes[72..]) - word(&bytes[40..]), 200);
+    // Atomics: what is put or added first.
+    let swap = SendOp::CompareSwap { remote: REMOTE, compare: 6, swap: 7 };
+    let add = SendOp::FetchAdd { remote: REMOTE, add: 8 };
+    for (at, op, opcode, operands) in [(0, swap, 0x11, [7, 6]), (1, add, 0x12, [8, 0])] {
+        let wr = SendWr::signaled(1, op).with(SendFlags::MORE);
+        one.post_send(&wr, Some(mr.buf(64..72).unwrap())).unwrap();
+        let bytes = two.world.nic(0).send_block(sender(one.qpn()), at);
+        assert_eq!((bytes[3], bytes[7]), (opcode, 4));
+        assert_eq!(
+            [16, 32, 40].map(|at| word(&bytes[at..])),
+            [REMOTE.addr, operands[0], operands[1]]
+        );
+        assert_eq!(bytes[48..52], [0, 0, 0, 8]);
+        let refused = one.post_send(&wr, Some(mr.buf(64..76).unwrap())).unwrap_err();
+        assert_eq!(refused.cause, PostError::AtomicBuffer);
+    }
+    // Nothing at all.
+    let wr = SendWr::signaled(2, SendOp::WriteImm(REMOTE, 5)).with(SendFlags::MORE);
+    one.post_send(&wr, None).unwrap();
+    let bytes = two.world.nic(0).send_block(sender(one.qpn()), 2);
+    assert_eq!((bytes[3], bytes[7], word(&bytes[16..])), (0x09, 2, REMOTE.addr));
+}

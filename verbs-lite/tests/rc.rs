@@ -473,3 +473,27 @@ fn a_completion_of_another_queue_pair_ends_nothing() {
     assert_eq!((wc.wr_id, wc.result.is_ok()), (1, false));
     assert!(other.next_wc(&mut completion).unwrap().is_none());
 }
+
+#[test]
+fn a_list_of_receives_is_posted_up_to_the_first_that_is_refused() {
+    let mut two = Two::new();
+    let (mb, (mut qa, mut qb)) = (two.b.mr(), two.connected::<Buf>());
+    let most = small().max_recv_wr as usize;
+    let buf = |at: usize| (at as u64, mb.buf(at * 8..at * 8 + 8).unwrap());
+    let mut receives = (0..most + 3).map(buf);
+    let refused = qb.post_recv_list(&mut receives).unwrap_err();
+    assert_eq!(refused.cause, PostError::Full);
+    assert_eq!((refused.held.len(), receives.len()), (8, 2), "what is behind it is not taken");
+    for at in 0..most as u64 {
+        let wr = SendWr::signaled(at, SendOp::Send);
+        qa.post_send_inline(&wr, &at.to_be_bytes()).unwrap();
+    }
+    let (sent, got) = two.run(&mut qa, &mut qb);
+    let all: Vec<_> = (0..most as u64).map(|at| (at, true)).collect();
+    assert_eq!((ids(&sent), ids(&got)), (all.clone(), all), "the device was told of all");
+    assert_eq!(two.b.read(8 * (most - 1), 8), (most as u64 - 1).to_be_bytes());
+    assert_eq!(qb.post_recv_list(&mut receives).unwrap(), 2);
+    let mut fresh = two.b.qp::<Buf>(&small());
+    let refused = fresh.post_recv_list(&mut [buf(0)].into_iter()).unwrap_err();
+    assert_eq!(refused.cause, PostError::State);
+}

@@ -382,3 +382,19 @@ fn only_its_own_queue_pairs_completions_end_shared_receives_and_once() {
     assert_eq!((second.wr_id, second.byte_len), (2, 6));
     assert_eq!(scene.srq.outstanding(), 1);
 }
+
+#[test]
+fn a_list_of_shared_receives_is_posted_up_to_the_first_that_is_refused() {
+    let mut scene = Scene::new(1, &SrqConfig { max_wr: 7, max_sge: 1 });
+    let mb = scene.mb.clone();
+    let mut receives = (0..9).map(|at| (at as u64, mb.buf(at * 8..at * 8 + 8).unwrap()));
+    let refused = scene.srq.post_recv_list(&mut receives).unwrap_err();
+    assert_eq!((refused.cause, receives.len(), scene.srq.outstanding()), (PostError::Full, 1, 7));
+    (0..7).for_each(|at| scene.send(0, &[at; 8]));
+    let (got, sent) = scene.run();
+    let ended: Vec<_> = got.iter().map(|(_, wc)| (wc.wr_id, wc.byte_len)).collect();
+    assert_eq!(ended, (0..7).map(|at| (at, 8)).collect::<Vec<_>>());
+    assert_eq!(sent, [0; 7], "the device was told of all");
+    assert_eq!(scene.two.b.read(48, 8), [6; 8]);
+    assert_eq!(scene.srq.post_recv_list(&mut receives).unwrap(), 1);
+}

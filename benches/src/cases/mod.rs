@@ -38,7 +38,7 @@ pub fn cases() -> impl Iterator<Item = &'static Case> {
         .chain(&one::CASES)
         .chain(&tick::CASES)
         .chain(CASES)
-        .chain(&verbs::CASES)
+        .chain(verbs::CASES.iter().copied().flatten())
 }
 
 const CASES: &[Case] =

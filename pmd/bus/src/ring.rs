@@ -17,7 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::wide::{WIDE_BYTES, WIDEST_BYTES, WideStores, copy_widest, store_ends, store_wide};
+use crate::wide::{
+    WIDE_BYTES, WIDEST_BYTES, WideStores, copy_widest, store_ends, store_long, store_wide,
+};
 use crate::{BusError, DmaBuf};
 
 /// Compile-time proof that a word of `WIDTH` bytes at `OFF` lies inside `STRIDE`, aligned.
@@ -189,9 +191,9 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
         Span { cells: unsafe { slice::from_raw_parts(first.ptr.cast().as_ptr(), len) } }
     }
 
-    /// Copies 16 to 256 bytes to `position`, modulo the bytes of the ring, with few wide stores
-    /// that overlap. `false`, and nothing done, for another length, and where the ring ends within
-    /// the bytes. They may start anywhere: nobody polls on a word of theirs.
+    /// Copies 16 bytes or more to `position`, modulo the bytes of the ring, with few wide stores
+    /// that overlap. `false`, and nothing done, for fewer, and where the ring ends within the
+    /// bytes. They may start anywhere: nobody polls on a word of theirs.
     #[inline(always)]
     #[must_use]
     pub fn copy_bytes(&self, position: u32, bytes: &[u8]) -> bool {
@@ -208,6 +210,7 @@ impl<'r, const STRIDE: usize> RingView<'r, STRIDE> {
                 || store_ends::<2>(to, bytes)
                 || store_ends::<4>(to, bytes)
                 || store_ends::<8>(to, bytes)
+                || store_long(to, bytes)
         }
     }
 
@@ -354,8 +357,8 @@ impl<'r, const STRIDE: usize> Slot<'r, STRIDE> {
     }
 
     /// Copies 16 to 256 bytes to `at`, wherever that is, with few wide stores that overlap.
-    /// `false`, and nothing done, for another length, and where the entry ends within the bytes. Nobody
-    /// polls on a word of theirs.
+    /// `false`, and nothing done, for another length, and where the entry ends within the bytes.
+    /// Nobody polls on a word of theirs.
     #[inline(always)]
     #[must_use]
     pub fn copy_bytes(&self, at: usize, bytes: &[u8]) -> bool {

@@ -146,6 +146,67 @@ pub(crate) unsafe fn store_ends<const N: usize>(to: NonNull<u8>, bytes: &[u8]) -
     true
 }
 
+/// Bytes that [`store_long`] stores at a time.
+const LONG_BYTES: usize = 8 * WIDE_BYTES;
+
+/// Copies 128 bytes or more: piece by piece, the last of which ends where `bytes` do and overlaps
+/// the one before. `false`, and nothing done, for fewer.
+///
+/// # Safety
+///
+/// As for [`store_ends`].
+#[inline(always)]
+pub(crate) unsafe fn store_long(to: NonNull<u8>, bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk::<LONG_BYTES>() else { return false };
+    let (pieces, rest) = bytes.as_chunks::<LONG_BYTES>();
+    for (i, piece) in pieces.iter().enumerate() {
+        // SAFETY: as the caller promises: each piece lies inside of `bytes.len()` bytes at `to`.
+        unsafe { store_piece(to.add(i * LONG_BYTES), piece) };
+    }
+    if !rest.is_empty() {
+        // SAFETY: as above, and the last piece lies there too: there are as many bytes.
+        unsafe { store_piece(to.add(bytes.len() - LONG_BYTES), last) };
+    }
+    true
+}
+
+/// Stores a piece of [`store_long`] at any address.
+///
+/// # Safety
+///
+/// As for [`store_anywhere`], for all of `piece`.
+#[inline(always)]
+unsafe fn store_piece(to: NonNull<u8>, piece: &[u8; LONG_BYTES]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        /// Offsets in text, as in [`copy_widest`].
+        macro_rules! copy {
+            ($($at:literal)*) => {
+                // SAFETY: as the caller promises; both sides have so many bytes. Assembly, because
+                // Rust has no volatile store that need not be aligned.
+                unsafe {
+                    std::arch::asm!(
+                        $(
+                            concat!("movups {wide}, xmmword ptr [{from} + ", $at, "]"),
+                            concat!("movups xmmword ptr [{to} + ", $at, "], {wide}"),
+                        )*
+                        from = in(reg) piece.as_ptr(),
+                        to = in(reg) to.as_ptr(),
+                        wide = out(xmm_reg) _,
+                        options(nostack, preserves_flags)
+                    );
+                }
+            };
+        }
+        copy!(0 16 32 48 64 80 96 112);
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    for (i, unit) in piece.as_chunks::<WIDE_BYTES>().0.iter().enumerate() {
+        // SAFETY: as the caller promises: `piece` has so many units.
+        unsafe { store_anywhere(to.add(i * WIDE_BYTES), unit) };
+    }
+}
+
 /// Stores sixteen bytes at any address.
 ///
 /// # Safety

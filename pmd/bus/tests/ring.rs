@@ -206,3 +206,26 @@ fn wide_stores_copy_what_fits_and_nothing_behind() {
         assert!(all[64 + copied..].iter().all(|byte| *byte == 0xa5), "{count}");
     }
 }
+
+#[test]
+fn copies_of_any_length_stay_inside_of_it_and_of_the_ring() {
+    const BYTES: usize = 1024;
+    let (buf, _device) = buffer(BYTES);
+    let ring = Ring::<64>::new(Arc::clone(&buf), 0, 4).expect("fits");
+    let data: [u8; BYTES] = std::array::from_fn(|i| u8::try_from(i % 251 + 1).expect("small"));
+    for len in 0..=600 {
+        // At any address; up to the end of the ring, and one byte past it.
+        for at in [0, 20, BYTES - len, BYTES + 1 - len] {
+            buf.fill(0);
+            let fits = len >= 16 && at + len <= BYTES;
+            let position = u32::try_from(at).expect("small");
+            assert_eq!(ring.view().copy_bytes(position, &data[..len]), fits, "{len} at {at}");
+            let (mut bytes, mut expected) = ([0; BYTES], [0; BYTES]);
+            buf.copy_out(0, &mut bytes);
+            if fits {
+                expected[at..at + len].copy_from_slice(&data[..len]);
+            }
+            assert!(bytes == expected, "{len} bytes at {at}");
+        }
+    }
+}

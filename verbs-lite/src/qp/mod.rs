@@ -45,6 +45,7 @@ mod raw;
 mod rq;
 mod slots;
 mod sq;
+mod straight;
 mod table;
 mod window;
 mod wqe;
@@ -369,8 +370,9 @@ impl<B: Buffers> Qp<B> {
         }
     }
 
-    /// Posts a send request of one gather entry like [`Qp::post_send`], if it is simple: no fence,
-    /// no datagram, no atomic, and room without a closer look.
+    /// Posts a send request like [`Qp::post_send`], if it is simple: its entries have bytes and are
+    /// of the queue pair's own domain or device, it is no frame, and there is room without a closer
+    /// look.
     ///
     /// # Errors
     ///
@@ -440,29 +442,6 @@ impl<B: Buffers> Qp<B> {
             _ => false,
         };
         self.sq.allowed = if takes { operations } else { 0 };
-    }
-
-    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
-    /// a receive that is shorter.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
-    /// # Errors
-    ///
-    /// [`PostError`], with the buffers. Nothing was posted then.
-    #[inline]
-    #[doc(alias = "ibv_post_recv")]
-    pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
-        if self.state == QpState::Reset {
-            return Err(Refused { held: buffers, cause: PostError::State });
-        }
-        match &mut self.rq {
-            Some(rq) => rq.push(wr_id, buffers),
-            None if self.ends.srq.is_some() => {
-                Err(Refused { held: buffers, cause: PostError::Shared })
-            }
-            None => Err(Refused { held: buffers, cause: PostError::Operation }),
-        }
     }
 
     /// Receives in its own queue that have not ended.

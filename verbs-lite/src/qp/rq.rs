@@ -7,6 +7,7 @@ use ferrocx_core::wq::RecvRing;
 
 use super::slots::{Receive, Slots};
 use super::wqe::scatter;
+use super::{Qp, QpState};
 use crate::cq::{Completion, CqCore};
 use crate::era::Belief;
 use crate::error::{Failure, PostError, Refused};
@@ -28,6 +29,65 @@ pub(super) struct Rq<B> {
     slots: Slots<Receive<B>>,
 }
 
+impl<B: Buffers> Qp<B> {
+    /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
+    /// a receive that is shorter.
+    ///
+    /// Allocates nothing, takes no lock, makes no system call.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers. Nothing was posted then.
+    #[inline(always)]
+    #[doc(alias = "ibv_post_recv")]
+    pub fn post_recv(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
+        match &mut self.rq {
+            Some(rq) if self.state != QpState::Reset => rq.push::<true>(wr_id, buffers),
+            _ => Err(Refused { held: buffers, cause: self.takes_no_receives() }),
+        }
+    }
+
+    /// Posts receives like [`Qp::post_recv`], by name and buffers, and tells the device of all of
+    /// them at once; how many they were.
+    ///
+    /// # Errors
+    ///
+    /// [`PostError`], with the buffers of the first that was refused. Those in front of it were
+    /// posted, those behind it are still to be had from `receives`.
+    #[inline]
+    pub fn post_recv_list(
+        &mut self,
+        receives: &mut impl Iterator<Item = (u64, B)>,
+    ) -> Result<u32, Refused<B>> {
+        let mut count = 0;
+        let Some(rq) = self.rq.as_mut().filter(|_| self.state != QpState::Reset) else {
+            let cause = self.takes_no_receives();
+            return receives.next().map_or(Ok(0), |(_, held)| Err(Refused { held, cause }));
+        };
+        let mut refused = None;
+        for (wr_id, buffers) in receives {
+            if let Err(why) = rq.push::<false>(wr_id, buffers) {
+                refused = Some(why);
+                break;
+            }
+            count += 1;
+        }
+        rq.tell();
+        refused.map_or(Ok(count), Err)
+    }
+
+    /// Why it takes no receives.
+    #[cold]
+    #[inline(never)]
+    fn takes_no_receives(&self) -> PostError {
+        match self.state {
+            QpState::Reset => PostError::State,
+            _ if self.ends.srq.is_some() => PostError::Shared,
+            _ => PostError::Operation,
+        }
+    }
+}
+
 impl<B: Buffers> Rq<B> {
     pub(super) fn new(
         ring: RecvRing,
@@ -40,26 +100,31 @@ impl<B: Buffers> Rq<B> {
         Self { ring, reach, max_wr, belief, slots }
     }
 
-    /// Writes a receive and tells the device.
+    /// Writes a receive and tells the device, unless [`Rq::tell`] will.
+    // Whoever told it behind this call would have to look at what the call gives back.
     #[inline(always)]
-    pub(super) fn push(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
+    pub(super) fn push<const TELLS: bool>(
+        &mut self,
+        wr_id: u64,
+        held: B,
+    ) -> Result<(), Refused<B>> {
         let sge = held.only_sink();
         let is_full = self.ring.outstanding() == self.max_wr;
         // Those of one entry are written here, the others by a function of their own.
         let Some(sge) = sge.filter(|sge| !is_full && sge.len != 0 && self.reach.takes(sge)) else {
-            return self.push_any(wr_id, held);
+            return self.push_any::<TELLS>(wr_id, held);
         };
         let mut wqe = self.ring.begin();
         wqe.data(sge.len, sge.lkey_be, sge.addr);
         if self.ring.log_segments() > 0 {
             wqe.end_list();
         }
-        self.posted(wr_id, held);
+        self.posted::<TELLS>(wr_id, held);
         Ok(())
     }
 
     #[inline(never)]
-    fn push_any(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
+    fn push_any<const TELLS: bool>(&mut self, wr_id: u64, held: B) -> Result<(), Refused<B>> {
         if self.ring.outstanding() == self.max_wr {
             return Err(Refused { held, cause: PostError::Full });
         }
@@ -67,16 +132,24 @@ impl<B: Buffers> Rq<B> {
         if let Err(cause) = scatter(self.ring.begin(), max, &self.reach, &held) {
             return Err(Refused { held, cause });
         }
-        self.posted(wr_id, held);
+        self.posted::<TELLS>(wr_id, held);
         Ok(())
     }
 
-    /// Notes what a receive holds that is written, and tells the device.
+    /// Tells the device of all that was written.
     #[inline(always)]
-    fn posted(&mut self, wr_id: u64, held: B) {
+    pub(super) fn tell(&self) {
+        self.ring.tell();
+    }
+
+    /// Notes what a receive holds that is written.
+    #[inline(always)]
+    fn posted<const TELLS: bool>(&mut self, wr_id: u64, held: B) {
         let at = self.ring.pi;
         self.ring.pi = at.wrapping_add(1);
-        self.ring.tell();
+        if TELLS {
+            self.tell();
+        }
         // Nothing unwinds here: saying so leaves what is held in registers.
         let held = ManuallyDrop::new(held);
         let slot = self.slots.at(at.into());

@@ -1,19 +1,15 @@
 //! The send queue of a queue pair: what each request in its ring holds.
 //!
-//! Every request is posted by [`Sq::post`]; those that fit their first block come there on a
-//! straight path, on which words have constant places: the compiler needs one mask for all of them.
-//! How requests end is in [`super::end`].
+//! Every request is posted by [`Sq::post`]; almost all come there on the straight paths of
+//! [`super::straight`]. How requests end is in [`super::end`].
 
-use std::mem::{ManuallyDrop, forget, replace, take};
+use std::mem::{forget, replace, take};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ferrocx_bus::Slot as Part;
-use ferrocx_core::wq::{
-    Control, SendRing, Wqe, Written, blocks_of, put_data, put_inline_8, put_inline_16, put_raddr,
-};
-use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, DS_BYTES, FenceMode, Opcode};
+use ferrocx_core::wq::{Control, SendRing, Wqe, Written, blocks_of};
+use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, FenceMode, Opcode};
 
 use super::raw::Frames;
 use super::slots::Slots;
@@ -258,7 +254,7 @@ impl<B: Buffers> Sq<B> {
 
     /// Whether a request fits and is clear, or is signaled anyway. In a small queue none is clear.
     #[inline(always)]
-    fn is_open(&self, flags: SendFlags) -> bool {
+    pub(super) fn is_open(&self, flags: SendFlags) -> bool {
         self.is_clear() || flags.contains(SendFlags::SIGNALED) && self.requests() < self.max_wr
     }
 
@@ -266,6 +262,12 @@ impl<B: Buffers> Sq<B> {
     #[inline(always)]
     pub(super) fn allows(&self, operation: u32) -> bool {
         self.allowed >> operation & 1 != 0
+    }
+
+    /// Whether data are short enough to stand in a request.
+    #[inline(always)]
+    pub(super) fn takes_inline(&self, data: &[u8]) -> bool {
+        data.len() <= self.max_inline as usize
     }
 
     /// Checks that a send operation may be posted, and that any request fits.
@@ -279,131 +281,6 @@ impl<B: Buffers> Sq<B> {
         }
     }
 
-    /// Whether a request needs no closer look, if it fits: it may be posted, and waits at most for
-    /// the one before it.
-    #[inline(always)]
-    fn is_plain(&self, wr: &SendWr<'_>) -> bool {
-        self.allows(wr.op.number()) && !wr.flags.contains(SendFlags::FENCE)
-    }
-
-    /// Posts a request of one entry that needs no closer look. Gives back what it holds if it
-    /// needs one: [`Sq::push_any`] posts any request.
-    #[inline(always)]
-    pub(super) fn push_straight(
-        &mut self,
-        wr: &SendWr<'_>,
-        held: Option<B>,
-    ) -> Result<(), Option<B>> {
-        if !self.is_plain(wr) || !self.is_clear() {
-            return Err(held);
-        }
-        self.push_fitting(wr, held)
-    }
-
-    /// Does what [`Sq::push_straight`] does, and posts in a small queue, too, where no request is
-    /// clear.
-    #[inline(always)]
-    pub(super) fn push_simple(
-        &mut self,
-        wr: &SendWr<'_>,
-        held: Option<B>,
-    ) -> Result<(), Option<B>> {
-        if !self.is_plain(wr) || !self.is_open(wr.flags) {
-            return Err(held);
-        }
-        self.push_fitting(wr, held)
-    }
-
-    /// Does what [`Sq::push_straight`] does with a request that is plain and fits.
-    #[inline(always)]
-    fn push_fitting(&mut self, wr: &SendWr<'_>, held: Option<B>) -> Result<(), Option<B>> {
-        let Some(sge) = held.as_ref().and_then(B::only_sge) else { return Err(held) };
-        // A data segment without bytes would mean 2 GiB. Source: reference 6.3.
-        if sge.len == 0 || !self.reach.takes(&sge) {
-            return Err(held);
-        }
-        // Nothing unwinds here: saying so leaves what is held in registers.
-        let held = ManuallyDrop::new(held);
-        let may_read = || held.as_ref().is_some_and(B::is_exclusive);
-        let slot = self.put(wr, may_read, |unit| put_data(unit, sge.len, sge.lkey_be, sge.addr));
-        let held = ManuallyDrop::into_inner(held);
-        match slot {
-            Some(slot) => slot.hold(held),
-            None => return Err(held),
-        }
-        Ok(())
-    }
-
-    /// Posts a request of 8 or 16 bytes that stand in it, if it needs no closer look.
-    /// [`Sq::push_any`] posts any request. Whether it was posted.
-    #[inline(always)]
-    pub(super) fn push_inline_straight(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        self.is_plain(wr) && self.is_clear() && self.push_inline_fitting(wr, data)
-    }
-
-    /// Does what [`Sq::push_inline_straight`] does with a request that is plain and fits.
-    #[inline(always)]
-    fn push_inline_fitting(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
-        if data.len() > self.max_inline as usize {
-            return false;
-        }
-        let slot = if let Ok(eight) = <[u8; 8]>::try_from(data) {
-            self.put(wr, || false, |unit| put_inline_8(unit, eight))
-        } else if let Ok(sixteen) = data.try_into() {
-            self.put(wr, || false, |units| put_inline_16(units, sixteen))
-        } else {
-            None
-        };
-        slot.is_some()
-    }
-
-    /// Posts a request of one block whose data `put` writes, `BYTES` with what stands before them;
-    /// `None` for operations that take more, and for a READ that may not be.
-    #[inline(always)]
-    fn put<const BYTES: usize>(
-        &mut self,
-        wr: &SendWr<'_>,
-        may_read: impl FnOnce() -> bool,
-        put: impl FnOnce(Part<'_, BYTES>),
-    ) -> Option<&mut Slot<B>> {
-        // Each arm is a copy of its own, in which places and opcodes are constants.
-        Some(match wr.op {
-            SendOp::Send => self.put_as(Kind::of(&SendOp::Send), wr, put),
-            SendOp::SendImm(imm) => self.put_as(Kind::of(&SendOp::SendImm(imm)), wr, put),
-            SendOp::SendInv(rkey) => self.put_as(Kind::of(&SendOp::SendInv(rkey)), wr, put),
-            SendOp::Write(to) => self.put_as(Kind::of(&SendOp::Write(to)), wr, put),
-            SendOp::WriteImm(to, imm) => self.put_as(Kind::of(&SendOp::WriteImm(to, imm)), wr, put),
-            SendOp::Read(from) if may_read() => self.put_as(Kind::of(&SendOp::Read(from)), wr, put),
-            _ => return None,
-        })
-    }
-
-    #[inline(always)]
-    fn put_as<const BYTES: usize>(
-        &mut self,
-        kind: Kind,
-        wr: &SendWr<'_>,
-        put: impl FnOnce(Part<'_, BYTES>),
-    ) -> &mut Slot<B> {
-        let ending = self.mark(wr.flags, 1);
-        let control = kind.control(ending | take(&mut self.next_fence));
-        let (at, block) = (self.ring.pi, self.ring.block(0));
-        let units = (BYTES / DS_BYTES) as u32;
-        let ds = match kind.remote {
-            None => {
-                put(block.part::<DS_BYTES, BYTES>());
-                1 + units
-            }
-            Some(remote) => {
-                put_raddr(block.part::<DS_BYTES, DS_BYTES>(), remote.addr, remote.rkey.0);
-                put(block.part::<{ 2 * DS_BYTES }, BYTES>());
-                2 + units
-            }
-        };
-        let written = self.ring.written((block, at), control, ds, 1);
-        self.post(at, written, kind.entry(wr), 1)
-    }
-
     /// Posts any request, whose data are `inline` or in what it holds.
     #[inline(never)]
     pub(super) fn push_any(
@@ -413,10 +290,13 @@ impl<B: Buffers> Sq<B> {
         mut held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
         // In a queue that is as good as full, as those of one request are, none is clear.
-        if !self.is_clear() && self.is_plain(wr) && self.look_ahead() {
+        if self.allows(wr.op.number()) && self.has_room() {
             match inline {
-                Some(data) if self.push_inline_fitting(wr, data) => return Ok(()),
+                Some(data) if self.takes_inline(data) && self.push_inline_any(wr, data) => {
+                    return Ok(());
+                }
                 Some(_) => {}
+                None if held.is_none() && self.push_list(wr, None).is_ok() => return Ok(()),
                 None => match self.push_fitting(wr, held) {
                     Ok(()) => return Ok(()),
                     Err(back) => held = back,
@@ -443,7 +323,7 @@ impl<B: Buffers> Sq<B> {
         kind: Kind,
         data: Data<'_, B>,
     ) -> Result<u32, PostError> {
-        if matches!(data, Data::Inline(bytes) if bytes.len() > self.max_inline as usize) {
+        if matches!(data, Data::Inline(bytes) if !self.takes_inline(bytes)) {
             return Err(PostError::InlineTooLong);
         }
         if let Some(remote) = kind.remote {

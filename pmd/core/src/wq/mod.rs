@@ -81,24 +81,72 @@ pub fn put_raddr(unit: Unit<'_>, addr: u64, rkey: u32) {
     unit.store_raw64::<{ Raddr::RKEY.offset }>(pair(rkey.to_be(), 0));
 }
 
-/// Writes an inline data segment of eight bytes.
+/// Writes the operands of an atomic.
 #[inline(always)]
-pub fn put_inline_8(unit: Unit<'_>, [a, b, c, d, e, f, g, h]: [u8; 8]) {
-    let header = (INLINE_SEG | 8).to_be();
-    let (start, rest) = (u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h]));
-    unit.store_raw64::<{ InlineHeader::INLINE.offset }>(pair(header, start));
-    unit.store_raw64::<{ 2 * InlineHeader::SIZE_BYTES }>(pair(rest, 0));
+pub fn put_atomic(unit: Unit<'_>, swap_add: u64, compare: u64) {
+    unit.store_be64::<{ Atomic::SWAP_ADD.offset }>(swap_add);
+    unit.store_be64::<{ Atomic::COMPARE.offset }>(compare);
 }
 
-/// Writes an inline data segment of 16 bytes. What its last unit holds behind them is not the
-/// device's business.
-#[inline(always)]
-pub fn put_inline_16(units: Slot<'_, { 2 * DS_BYTES }>, data: &[u8; 16]) {
-    let word = |at: usize| u32::from_ne_bytes([data[at], data[at + 1], data[at + 2], data[at + 3]]);
-    let header = (INLINE_SEG | 16).to_be();
-    units.store_raw64::<{ InlineHeader::INLINE.offset }>(pair(header, word(0)));
-    units.store_raw64::<{ DS_BYTES / 2 }>(pair(word(4), word(8)));
-    units.store_raw64::<DS_BYTES>(pair(word(12), 0));
+/// An inline data segment of 1 to 16 bytes, in registers.
+#[derive(Debug, Clone, Copy)]
+pub struct ShortInline {
+    /// Header and data, as they stand in memory.
+    words: [u64; 3],
+    units: u32,
+}
+
+impl ShortInline {
+    /// Most bytes of one.
+    pub const MAX_BYTES: usize = 16;
+
+    /// That of some bytes; nothing for another length. A few loads that overlap, and shifts:
+    /// cheaper than to copy a number of bytes that varies.
+    #[inline(always)]
+    #[must_use]
+    pub fn of(data: &[u8]) -> Option<Self> {
+        let [low, high] = match *data {
+            [only] => [only.into(), 0],
+            [first, second] => [u64::from(u16::from_le_bytes([first, second])), 0],
+            [first, second, third] => [u64::from(u32::from_le_bytes([first, second, third, 0])), 0],
+            _ => match (data.first_chunk(), data.last_chunk()) {
+                (Some(first), Some(last)) if data.len() <= Self::MAX_BYTES => {
+                    let (first, last) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
+                    // Of eight bytes, both are the same: a shift by all bits, in two steps.
+                    let known = 4 * (Self::MAX_BYTES - data.len()) as u32;
+                    [first, last >> known >> known]
+                }
+                (None, _) => {
+                    let first = u32::from_le_bytes(*data.first_chunk()?);
+                    let last = u32::from_le_bytes(*data.last_chunk()?);
+                    let skipped = 8 * (data.len() - size_of::<u32>()) as u32;
+                    [u64::from(first) | u64::from(last) << skipped, 0]
+                }
+                _ => return None,
+            },
+        };
+        let halves = |word: u64| [(word as u32).to_le(), ((word >> 32) as u32).to_le()];
+        let ([first, second], [third, fourth]) = (halves(low), halves(high));
+        let header = (INLINE_SEG | data.len() as u32).to_be();
+        let words = [pair(header, first), pair(second, third), pair(fourth, 0)];
+        Some(Self { words, units: inline_units(data.len()) })
+    }
+
+    /// Its length in units: 1 or 2.
+    #[inline(always)]
+    #[must_use]
+    pub fn units(&self) -> u32 {
+        self.units
+    }
+
+    /// Writes it. What stands behind the bytes in the two units is not the device's business.
+    #[inline(always)]
+    pub fn put(&self, units: Slot<'_, { 2 * DS_BYTES }>) {
+        let [start, second, third] = self.words;
+        units.store_raw64::<{ InlineHeader::INLINE.offset }>(start);
+        units.store_raw64::<{ DS_BYTES / 2 }>(second);
+        units.store_raw64::<DS_BYTES>(third);
+    }
 }
 
 /// Writes the header of an inline data segment of `len` bytes, which follow, in a unit of which the
@@ -162,9 +210,7 @@ impl<'r> Wqe<'r> {
     /// Appends the operands of an atomic.
     #[inline(always)]
     pub fn atomic(&mut self, swap_add: u64, compare: u64) {
-        let unit = self.unit();
-        unit.store_be64::<{ Atomic::SWAP_ADD.offset }>(swap_add);
-        unit.store_be64::<{ Atomic::COMPARE.offset }>(compare);
+        put_atomic(self.unit(), swap_add, compare);
     }
 
     /// Appends bytes as they stand, padded with zeros to a whole unit: a segment made elsewhere.
@@ -226,6 +272,15 @@ impl<'r> Wqe<'r> {
             let header = self.view.at_byte(self.at);
             header.store_be32::<{ InlineHeader::INLINE.offset }>(INLINE_SEG | bytes.len() as u32);
             self.at = self.at.wrapping_add(inline_units(bytes.len()) << LOG_DS_BYTES);
+            return;
+        }
+        if let Some(short) = ShortInline::of(bytes) {
+            let ([start, second, third], unit) = (short.words, self.unit());
+            unit.store_raw64::<{ InlineHeader::INLINE.offset }>(start);
+            unit.store_raw64::<{ DS_BYTES / 2 }>(second);
+            if short.units > 1 {
+                self.unit().store_raw64::<0>(third);
+            }
             return;
         }
         let Some((start, _)) = bytes.split_first_chunk::<INLINE_START_BYTES>() else {

@@ -127,6 +127,13 @@ impl SharedRing {
         (1 << self.log_units) - 1
     }
 
+    /// Whether an entry has room for one data segment only.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_one_segment(&self) -> bool {
+        self.log_units == 1
+    }
+
     /// Starts the scatter list of the next free entry, behind its link. The caller made sure that
     /// one is free beside the last, which is kept.
     #[inline(always)]
@@ -135,15 +142,24 @@ impl SharedRing {
         Wqe::new(self.units.view(), u32::from(self.head) << self.log_units, 1)
     }
 
-    /// Posts the entry that was begun and tells the device; returns its index, by which the
-    /// completion names it.
+    /// Index of the next free entry, by which its completion names it once it is posted.
     #[inline(always)]
-    pub fn post(&mut self) -> u16 {
-        let at = self.head;
-        self.head = self.next[self.slot(at)];
+    #[must_use]
+    pub fn head(&self) -> u16 {
+        self.head
+    }
+
+    /// Moves past the entry that was begun; [`SharedRing::tell`] tells the device.
+    #[inline(always)]
+    pub fn post(&mut self) {
+        self.head = self.next[self.slot(self.head)];
         self.posted = self.posted.wrapping_add(1);
+    }
+
+    /// Tells the device how many entries were posted.
+    #[inline(always)]
+    pub fn tell(&self) {
         self.record.store_release_be32(self.posted.into());
-        at
     }
 
     /// Takes an entry back that was completed: it goes to the end of the list.
