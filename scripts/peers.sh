@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What others' drivers take for what our benches do, in instructions, counted as instructions.sh does.
+# What others' drivers take for what our benches do, in instructions, as instructions.sh counts.
 set -euo pipefail
 
 usage() {
@@ -39,8 +39,8 @@ if [ ${#missing[@]} -gt 0 ]; then
     exit 77
 fi
 
-# source_of PACKAGE[=VERSION] [SUITE]: its original source, unpacked in $work/NAME. The lists of this
-# are its own: nothing of the system changes. apt checks what it fetches.
+# source_of PACKAGE[=VERSION] [SUITE]: its original source, unpacked in $work/NAME. The lists of
+# this are its own: nothing of the system changes. apt checks what it fetches.
 source_of() {
     local name=${1%%=*} suite=${2:-} apt=$work/apt${2:+-$2} sources
     [ ! -e "$work/$name/.unpacked" ] || return 0
@@ -75,7 +75,8 @@ build_libmlx5() {
             ccan/libccan.a >>"$work/libmlx5.log" 2>&1
     fi
     gcc -w -O2 -D_GNU_SOURCE -I"$build/include" -I"$tree/providers/mlx5" -I"$tree" \
-        "$here/libmlx5.c" -o "$work/libmlx5" -Wl,--start-group "$build"/lib/statics/lib{mlx5,ibverbs}.a \
+        "$here/libmlx5.c" -o "$work/libmlx5" \
+        -Wl,--start-group "$build"/lib/statics/lib{mlx5,ibverbs}.a \
         "$build/util/librdma_util.a" "$build/ccan/libccan.a" -Wl,--end-group -lpthread -ldl
 }
 

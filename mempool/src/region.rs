@@ -30,9 +30,9 @@ use crate::{
 /// them. So a region serves pools or copying, not both: copying is refused
 /// ([`AccessError::Pooled`]) while a pool lies over the region, and no pool is made over a region
 /// that was copied to or from, or whose descriptor was given out. [Foreign](Backing::Foreign)
-/// memory is never borrowed and serves both. Whoever moves bytes for a device (the bus, the software NIC) uses the base address, and
-/// writes only where a posted descriptor points; a write elsewhere is undefined, as a faulty
-/// device's is.
+/// memory is never borrowed and serves both. Whoever moves bytes for a device (the bus, the
+/// software NIC) uses the base address, and writes only where a posted descriptor points; a write
+/// elsewhere is undefined, as a faulty device's is.
 pub struct Region {
     mapping: Mapping,
     numa_node: Option<u32>,

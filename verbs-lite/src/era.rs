@@ -1,4 +1,4 @@
-//! [`Belief`]: which completions the requests of a queue pair can have.
+//! Eras: which completions the requests of a queue pair can have.
 //!
 //! A completion names a queue pair by a number and a request by the low 16 bits of its position.
 //! Both come again: numbers with other devices and with later queue pairs, positions after a reset
@@ -8,8 +8,8 @@
 //! So completions are stamped when they are taken, with the *era* that it is in their completion
 //! queue. No two completion queues of the process ever have the same era, and those of one queue
 //! grow. A queue pair begins an era in its completion queues when it is made, when it is reset, and
-//! each time that it has posted 2^14 to 2^15 blocks of send requests ([`Belief::keep_marks`]). It
-//! remembers which era that was, and at which position:
+//! each time that it has posted 2^14 to 2^15 blocks of send requests. It remembers which era that
+//! was, and at which position ([`Belief`](crate::belief::Belief)):
 //!
 //! | completion | is refused because |
 //! |---|---|
@@ -34,13 +34,9 @@
 //!
 //! [`Cq::forget`]: crate::Cq
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use ferrocx_prm::cqe::Cqe64;
-
-use crate::cq::{Completion, CqCore, Ends};
-use crate::error::{VerbsError, lock};
 
 /// Where a queue's number stands in its word, as that stands in memory.
 pub(crate) const QPN_MASK_BE: u32 = Cqe64::SOP_DROP_QPN.mask().to_be();
@@ -50,7 +46,7 @@ const _: () = assert!((!QPN_MASK_BE).count_ones() == u8::BITS, "40 bits are free
 /// Eras: with 2^14 requests in each, enough for 57 years of 10^7 requests a second.
 const ERAS: u64 = 1 << 40;
 /// No completion's number.
-const NONE: u64 = u64::MAX;
+pub(crate) const NONE: u64 = u64::MAX;
 /// Positions after which a queue begins another era at the earliest.
 pub(crate) const MARK_EVERY: u32 = 1 << 14;
 
@@ -122,129 +118,6 @@ pub(crate) fn qpn_be(number: u64) -> u32 {
 #[inline(always)]
 pub(crate) fn era_of(number: u64) -> u64 {
     number & !u64::from(QPN_MASK_BE)
-}
-
-/// Which completions are of a queue of requests, in its life of now. Positions are modulo 2^32.
-#[derive(Debug)]
-pub(crate) struct Belief {
-    /// Number of completions that are believed without a look.
-    known: u64,
-    qpn_be: u32,
-    cq: Arc<CqCore>,
-    /// Where the latest eras began, the last one first, and these.
-    marks: [(u32, u64); 3],
-    /// The era that its life began with.
-    since: u64,
-}
-
-impl Belief {
-    /// Of a queue that completes in `cq`, of a queue pair that is new, at its first position.
-    pub(crate) fn new(cq: &Arc<CqCore>, qpn: u32) -> Self {
-        let since = cq.stamps.begin();
-        Self::since(cq, qpn, since)
-    }
-
-    /// Of a queue whose completions are its own from a known era on.
-    pub(crate) fn since(cq: &Arc<CqCore>, qpn: u32, since: u64) -> Self {
-        let qpn_be = qpn.to_be();
-        Self { known: NONE, qpn_be, cq: Arc::clone(cq), marks: [(0, since); 3], since }
-    }
-
-    /// Whether a completion is of this queue pair, in this life, and of whatever request it names:
-    /// the answer is yes only where it needs no look. Ask [`Belief::looks_at`] else.
-    #[inline(always)]
-    pub(crate) fn knows(&self, completion: &Completion) -> bool {
-        completion.number == self.known
-    }
-
-    /// The number of completions that need no look.
-    #[inline(always)]
-    pub(crate) fn known(&self) -> u64 {
-        self.known
-    }
-
-    /// Whether a completion that names this queue pair, or whose number the caller knows, can be of
-    /// the request at a position.
-    pub(crate) fn looks_at(&mut self, completion: &Completion, position: u32) -> bool {
-        let era = completion.era();
-        let is_behind = |mark: &&(u32, u64)| position.wrapping_sub(mark.0).cast_signed() >= 0;
-        let floor = self.marks.iter().find(is_behind).map_or(NONE, |(_, era)| *era);
-        let is_right = self.is_of_life(completion) && era >= floor;
-        // All that comes behind it is of this era or a later one.
-        if is_right && era >= self.marks[0].1 && self.is_named_by(completion) {
-            self.known = completion.number;
-        }
-        is_right
-    }
-
-    /// Whether a completion names this queue pair.
-    pub(crate) fn is_named_by(&self, completion: &Completion) -> bool {
-        qpn_be(completion.number) == self.qpn_be
-    }
-
-    /// Whether a completion is of this life, if it is of this queue pair.
-    pub(crate) fn is_of_life(&self, completion: &Completion) -> bool {
-        completion.source == self.cq.stamps.source && completion.era() >= self.since
-    }
-
-    /// Whether these completions are taken from a queue.
-    pub(crate) fn completes_in(&self, cq: &Arc<CqCore>) -> bool {
-        Arc::ptr_eq(&self.cq, cq)
-    }
-
-    /// The number of the queue that they are taken from.
-    pub(crate) fn cqn(&self) -> u32 {
-        self.cq.number()
-    }
-
-    /// Begins an era for requests from a position on, if that is [`MARK_EVERY`] behind where the
-    /// last one began. The caller asks often enough, so that it is never twice that.
-    #[inline(always)]
-    pub(crate) fn keep_marks(&mut self, position: u32) {
-        if position.wrapping_sub(self.marks[0].0) >= MARK_EVERY {
-            self.mark(position);
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn mark(&mut self, position: u32) {
-        let [last, before, _] = self.marks;
-        self.marks = [(position, self.cq.stamps.begin()), last, before];
-        self.known = NONE;
-    }
-
-    /// Begins another life at a position: everything that was posted has ended.
-    pub(crate) fn begin_life(&mut self, position: u32) {
-        self.since = self.cq.stamps.begin();
-        (self.marks, self.known) = ([(position, self.since); 3], NONE);
-    }
-}
-
-/// The number under which completions of a queue pair stand in a queue: of those that live, each
-/// has its own there. Numbers of raw packet queue pairs may be those of others for the device.
-#[derive(Debug)]
-pub(crate) struct Name {
-    cq: Arc<CqCore>,
-    name: (u32, Ends),
-}
-
-impl Name {
-    /// Takes a number for completions of one kind.
-    pub(crate) fn take(cq: &Arc<CqCore>, name: (u32, Ends)) -> Result<Self, VerbsError> {
-        if !lock(&cq.names).insert(name) {
-            let what =
-                "two queue pairs of one number, of raw packets and not, in a completion queue";
-            return Err(VerbsError::Unsupported { what, way_out: "use another completion queue" });
-        }
-        Ok(Self { cq: Arc::clone(cq), name })
-    }
-}
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        lock(&self.cq.names).remove(&self.name);
-    }
 }
 
 #[cfg(test)]

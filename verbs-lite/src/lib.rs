@@ -90,6 +90,7 @@
 #![deny(unsafe_code)]
 
 mod background;
+mod belief;
 mod channel;
 pub mod cm;
 mod command;

@@ -9,7 +9,6 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::cq::Completion;
 use crate::era::{Source, Stamps};
 use crate::error::lock;
 
@@ -108,18 +107,19 @@ impl Own {
         Self { owner, version: 0, takers: Vec::new() }
     }
 
-    /// Whether a completion is of a queue pair of the owner's; of XRC it must be of the queue
-    /// `xrc_cq`. Locks and allocates only when queue pairs were made since the last time.
+    /// Whether a completion that names a queue pair, taken from a queue in an era, is of one of the
+    /// owner's; of XRC it must be of the queue `xrc_cq`. Locks and allocates only when queue pairs
+    /// were made since the last time.
     #[inline]
     pub(crate) fn has(
         &mut self,
         receivers: &Receivers,
-        completion: &Completion,
+        qpn: u32,
+        (source, era): (Source, u64),
         xrc_cq: Option<Source>,
     ) -> bool {
-        self.taker(receivers, completion.qpn().0).is_some_and(|taker| {
-            taker.cq.or(xrc_cq) == Some(completion.source) && completion.era() >= taker.since
-        })
+        self.taker(receivers, qpn)
+            .is_some_and(|taker| taker.cq.or(xrc_cq) == Some(source) && era >= taker.since)
     }
 
     #[inline]

@@ -335,8 +335,9 @@ impl<B: Buffers> Srq<B> {
     fn has_named(&mut self, completion: &Completion) -> bool {
         let Self { inner, own, .. } = self;
         let is_placed = |place: &Place| completion.user_index() == place.user_index();
+        let (qpn, taken) = (completion.qpn().0, (completion.source, completion.era()));
         inner.place.as_ref().is_none_or(is_placed)
-            && own.has(&inner.pd.core.receivers, completion, inner.xrc_cq)
+            && own.has(&inner.pd.core.receivers, qpn, taken, inner.xrc_cq)
     }
 
     /// Ends what a completion says which is known to be of one of its queue pairs.

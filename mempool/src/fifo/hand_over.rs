@@ -223,9 +223,9 @@ impl<const N: usize> HandOver<'_, N> {
     }
 
     /// Moves chains of up to `MOST` segments into the list, at most `max`, as long as `each`
-    /// answers `true`, and takes them apart as [`HandOver::take_chains`] does. Returns how many. Stops at
-    /// the first packet that is not a chain of buffers of the list's pool that nobody shares, and
-    /// at one that has more segments than that, or than the list has room for.
+    /// answers `true`, and takes them apart as [`HandOver::take_chains`] does. Returns how many.
+    /// Stops at the first packet that is not a chain of buffers of the list's pool that nobody
+    /// shares, and at one that has more segments than that, or than the list has room for.
     #[inline(always)]
     pub fn take_long_chains<const MOST: usize>(
         &mut self,

@@ -56,7 +56,6 @@ impl DropCounter {
     ///
     /// # Errors
     /// What the device refused, or that it is gone.
-    #[doc(alias = "rx_out_of_buffer")]
     pub fn read(&self) -> Result<u64, CommandError> {
         let input = QueryQCounter::input().with_counter_set_id(self.set.number());
         let mut seen = lock(&self.seen);

@@ -155,8 +155,9 @@ impl Port {
         Self::from_device(Device::open(transport, &config.device)?, config)
     }
 
-    /// Makes a port of a device that was opened before: gives it a pool, of the adapter's memory node
-    /// unless the configuration names one, and housekeeping, and waits for the link. Neither `config.vfio` nor `config.device` is looked at.
+    /// Makes a port of a device that was opened before: gives it a pool, of the adapter's memory
+    /// node unless the configuration names one, and housekeeping, and waits for the link. Neither
+    /// `config.vfio` nor `config.device` is looked at.
     ///
     /// # Errors
     ///

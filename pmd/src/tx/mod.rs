@@ -18,7 +18,8 @@
 //!
 //! The last request of a burst asks for a completion once enough packets went out since the last
 //! that did, or the ring or the list of buffers in flight runs low. Requests complete in order, so
-//! each completion ends all before it. What is expected is noted: a completion for anything else stops the queue.
+//! each completion ends all before it. What is expected is noted: a completion for anything else
+//! stops the queue.
 //!
 //! Ring, requests and doorbell are those of [`ferrocx_core::wq`].
 //!
@@ -28,7 +29,8 @@
 //! requests of packets that are alike, is a file: `many` those that packets share, `single` those
 //! that point to one packet or hold it, `headed` those that hold its headers, `gathered` those for
 //! chains with headers or copied, and `any` those for everything else. Single frames go past all of
-//! that: `frame` builds them, and `one` sends them. `stamps` keeps the timestamps of what was sent, and `slow` is what happens rarely: faults and restart.
+//! that: `frame` builds them, and `one` sends them. `stamps` keeps the timestamps of what was sent,
+//! and `slow` is what happens rarely: faults and restart.
 
 mod any;
 mod build;

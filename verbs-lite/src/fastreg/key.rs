@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrocx_prm::mkey::Mkc;
 
-use super::posted::Hold;
+use super::posted::Origin;
 use super::{HeldMbuf, ListLayout, PageList};
 use crate::error::{PostError, VerbsError};
 use crate::mr::{Memory, Mkey, WindowHold};
@@ -80,13 +80,26 @@ pub(crate) struct Key {
     mkc: Mkc,
 }
 
-/// Where a registration was posted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Origin {
-    /// Which queue pair: a number that no other one ever has.
-    pub(crate) queue: u64,
-    /// Position of the registration in its send queue.
-    pub(crate) position: u64,
+/// What a key needs as long as it may be bound. Dropping it ends the key.
+#[derive(Debug)]
+struct Hold {
+    mkey: Arc<Mkey>,
+    memory: Option<Arc<Memory>>,
+    mbuf: Option<HeldMbuf>,
+    region: Option<WindowHold>,
+    _pd: Arc<PdCore>,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Err(error) = self.mkey.destroy() else { return };
+        tracing::error!(%error, "key not destroyed, its memory leaked");
+        if let Some(memory) = &self.memory {
+            memory.leak();
+        }
+        // The device may still reach the packet, or the region through the window.
+        std::mem::forget((self.mbuf.take(), self.region.take()));
+    }
 }
 
 impl Key {

@@ -57,11 +57,11 @@ use std::sync::Arc;
 use ferrocx_mempool::Mbuf;
 use ferrocx_prm::mkey::Mkc;
 
+pub(crate) use key::Key;
 pub use key::{BoundKey, FreeKey, RevokeError};
-pub(crate) use key::{Key, Origin};
 pub(crate) use list::HeldMbuf;
 pub use list::{ListLayout, PageList, PageListError, RefusedMbuf};
-pub(crate) use posted::{Changes, Posted};
+pub(crate) use posted::{Changes, Origin, Posted};
 pub use slot::{KeySlot, KeyState};
 
 use crate::context::DeviceCaps;

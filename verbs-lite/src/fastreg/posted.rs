@@ -6,35 +6,23 @@
 //! is kept until its request has ended, whatever becomes of the key's owner.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::{HeldMbuf, Origin};
 use crate::error::lock;
-use crate::mr::{Memory, Mkey, WindowHold};
-use crate::pd::PdCore;
 
-/// What a key needs as long as it may be bound. Dropping it ends the key.
-#[derive(Debug)]
-pub(crate) struct Hold {
-    pub(super) mkey: Arc<Mkey>,
-    pub(super) memory: Option<Arc<Memory>>,
-    pub(super) mbuf: Option<HeldMbuf>,
-    pub(super) region: Option<WindowHold>,
-    pub(super) _pd: Arc<PdCore>,
+/// Where a request was posted that changes a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Origin {
+    /// Which queue pair: a number that no other one ever has.
+    pub(crate) queue: u64,
+    /// Position of the request in its send queue.
+    pub(crate) position: u64,
 }
 
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let Err(error) = self.mkey.destroy() else { return };
-        tracing::error!(%error, "key not destroyed, its memory leaked");
-        if let Some(memory) = &self.memory {
-            memory.leak();
-        }
-        // The device may still reach the packet, or the region through the window.
-        std::mem::forget((self.mbuf.take(), self.region.take()));
-    }
-}
+/// What is kept until a request has ended; dropping it ends the key.
+type Hold = Box<dyn Debug + Send>;
 
 /// How far the changes of keys have come that were posted to a send queue.
 #[derive(Debug, Default)]
@@ -103,12 +91,16 @@ impl Posted {
     }
 
     /// Drops what a key held, once its request has ended.
-    pub(super) fn keep(&self, Origin { queue, position }: Origin, hold: Hold) {
+    pub(super) fn keep<H: Debug + Send + 'static>(
+        &self,
+        Origin { queue, position }: Origin,
+        hold: H,
+    ) {
         let changes = lock(&self.queues).get(&queue).cloned();
         let Some(changes) = changes else { return };
         let mut kept = lock(&changes.kept);
         if changes.is_posted(position) {
-            kept.push((position, hold));
+            kept.push((position, Box::new(hold)));
             changes.has_kept.store(true, Ordering::Relaxed);
         }
     }

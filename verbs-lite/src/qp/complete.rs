@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
+use crate::belief::Belief;
 use crate::cq::{Completion, CqEntry, Ends};
-use crate::era::Belief;
 use crate::mr::Buffers;
 use crate::srq::Srq;
 use crate::wc::{Returned, Sent, Wc};

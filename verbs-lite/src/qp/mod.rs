@@ -37,6 +37,7 @@ mod change;
 mod changer;
 mod complete;
 mod end;
+mod frames;
 mod modify;
 mod multicast;
 mod names;
@@ -74,10 +75,10 @@ pub use table::{Ended, QpTable};
 
 pub use crate::types::QpState;
 
+use crate::belief::{Belief, Name};
 use crate::command::Execute;
 use crate::context::{ContextCore, RdmaContext};
 use crate::cq::{Cq, Share};
-use crate::era::{Belief, Name};
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
@@ -87,8 +88,9 @@ use crate::wr::SendWr;
 use crate::xrcd::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
+use frames::Frames;
 use post::FastRegSetup;
-use raw::{Frames, Objects};
+use raw::Objects;
 use rq::Rq;
 use sq::{Most, Sq};
 

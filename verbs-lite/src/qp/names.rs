@@ -1,8 +1,8 @@
 //! Numbers of a queue pair in its completion queues, which others had before: see [`crate::era`].
 
 use super::{Qp, QpQueues, QpType};
+use crate::belief::{Belief, Name};
 use crate::cq::{Cq, Ends};
-use crate::era::{Belief, Name};
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 

@@ -11,11 +11,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ferrocx_core::wq::{Control, SendRing, Wqe, Written, blocks_of};
 use ferrocx_prm::wqe::{CE_ALWAYS, Ctrl, FenceMode, Opcode};
 
-use super::raw::Frames;
+use super::frames::Frames;
 use super::slots::Slots;
 use super::wqe::{Data, Kind, gather};
+use crate::belief::Belief;
 use crate::cq::CqCore;
-use crate::era::{Belief, MARK_EVERY};
+use crate::era::MARK_EVERY;
 use crate::error::{Failure, PostError, Refused};
 use crate::fastreg::{Changes, PageList, RegisteredMr};
 use crate::mr::{Buffers, Reach};
@@ -330,7 +331,9 @@ impl<B: Buffers> Sq<B> {
             wqe.raddr(remote.addr, remote.rkey.0);
         }
         match wr.op {
-            SendOp::Frame => return self.write_frame(wqe, wr.flags, data),
+            SendOp::Frame => {
+                return self.frames.write(wqe, wr.flags, data, (self.max_sge, &self.reach));
+            }
             SendOp::CompareSwap { compare, swap, .. } => wqe.atomic(swap, compare),
             SendOp::FetchAdd { add, .. } => wqe.atomic(add, 0),
             SendOp::Datagram { to, .. } => wqe.bytes(&to.av.0),

@@ -24,6 +24,9 @@ trait Put<const BYTES: usize> {
     fn put(&self, part: Part<'_, BYTES>);
 }
 
+/// Where a segment stands that begins a block.
+const BLOCK_START: usize = 0;
+
 impl Put<DS_BYTES> for Sge {
     #[inline(always)]
     fn units(&self) -> u32 {
@@ -265,7 +268,7 @@ impl<B: Buffers> Sq<B> {
         let control = self.begin(kind, wr, 2);
         let (at, [first, second]) = (self.ring.pi, [0, 1].map(|ahead| self.ring.block(ahead)));
         first.store_at::<DS_BYTES, { AddressVector::SIZE_BYTES }>(&to.av.0);
-        data.put(second.part::<0, DS_BYTES>());
+        data.put(second.part::<BLOCK_START, DS_BYTES>());
         let written = self.ring.written((first, at), control, 5, 2);
         self.post(at, written, kind.entry(wr), 2)
     }

@@ -279,7 +279,7 @@ impl<'r> Wqe<'r> {
             unit.store_raw64::<{ InlineHeader::INLINE.offset }>(start);
             unit.store_raw64::<{ DS_BYTES / 2 }>(second);
             if short.units > 1 {
-                self.unit().store_raw64::<0>(third);
+                self.unit().store_raw64::<UNIT_START>(third);
             }
             return;
         }
@@ -356,6 +356,8 @@ fn put_control(unit: Unit<'_>, qpn_word: u32, position: u64, control: Control, d
     first
 }
 
+/// Where data goes on in a unit behind the first.
+const UNIT_START: usize = 0;
 /// Bytes of an inline data segment that stand in its first unit.
 const INLINE_START_BYTES: usize = DS_BYTES - InlineHeader::SIZE_BYTES;
 
