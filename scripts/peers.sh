@@ -110,7 +110,7 @@ build_dpdk() {
 }
 
 # dpdk_of CASE: which of the driver's functions does the same, and what it is asked for
-# (benches/peers/dpdk_mlx5.c): the fastest that can.
+# (benches/peers/dpdk_mlx5.c): of those that can, the one with the fewest instructions.
 dpdk_of() {
     case "$1" in
         rx_burst) echo 'rx_vec mlx5_rx_burst_vec' ;;
