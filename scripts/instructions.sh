@@ -145,18 +145,18 @@ counted() {
 verbs_rows() {
     cat <<'EOF'
 verbs_end_unsignaled_32 40 -
-verbs_fast_reg_cycle 724 -
-verbs_fast_reg_cycle_32 610 -
+verbs_fast_reg_cycle 735 -
+verbs_fast_reg_cycle_32 625 -
 verbs_fast_reg_post 288 -
 verbs_local_inv_post 95 -
-verbs_poll_batch_32 105 107
-verbs_poll_cq 92 179
+verbs_poll_batch_32 110 107
+verbs_poll_cq 95 179
 verbs_poll_cq_32 81 107
 verbs_poll_empty 27 83
-verbs_poll_recv 97 242
-verbs_poll_recv_32 86 170
-verbs_poll_srq_recv 183 271
-verbs_poll_srq_recv_32 169 199
+verbs_poll_recv 100 242
+verbs_poll_recv_32 89 170
+verbs_poll_srq_recv 191 271
+verbs_poll_srq_recv_32 174 199
 verbs_post_compare_swap 106 355
 verbs_post_compare_swap_32 91 198
 verbs_post_datagram 111 372
@@ -200,7 +200,7 @@ verbs_post_send_inline_928_32 278 319
 verbs_post_send_inv 99 331
 verbs_post_send_inv_32 75 174
 verbs_post_send_mbuf 109 347
-verbs_post_send_mbuf_32 87 190
+verbs_post_send_mbuf_32 92 190
 verbs_post_signaled 104 347
 verbs_post_signaled_32 78 190
 verbs_post_srq_recv 84 134
@@ -208,7 +208,7 @@ verbs_post_srq_recv_32 81 80
 verbs_post_srq_recv_list_32 68 80
 verbs_post_write_imm 104 349
 verbs_post_write_imm_32 79 192
-verbs_taking_32 58 107
+verbs_taking_32 61 107
 EOF
 }
 
