@@ -37,6 +37,8 @@ pub(crate) struct CqCore {
     pub(crate) names: Mutex<HashSet<(u32, Ends)>>,
     /// Entries that no queue pair was promised; `None` where none are promised.
     free: Option<AtomicU32>,
+    /// Entries of queue pairs that are gone, in which completions of theirs may still stand.
+    left: AtomicU32,
     /// Its entry in the event queue that it reports to. Given back after the queue is destroyed.
     _seat: Option<Seat>,
 }
@@ -53,17 +55,25 @@ impl CqCore {
 pub(crate) struct Share {
     pub(crate) cq: Arc<CqCore>,
     entries: u32,
+    left: u32,
 }
 
 impl Share {
     /// No entries of a queue, which stays.
     pub(crate) fn empty(cq: &Arc<CqCore>) -> Self {
-        Self { cq: Arc::clone(cq), entries: 0 }
+        Self { cq: Arc::clone(cq), entries: 0, left: 0 }
     }
 
-    /// Gives `entries` fewer back: completions may still stand in them.
+    /// Gives `entries` fewer back, for good: the device may write to them as long as it lives.
     pub(crate) fn keep(&mut self, entries: u32) {
         self.entries = self.entries.saturating_sub(entries);
+    }
+
+    /// Gives so many entries back later, when nothing stands in them: the device writes no more
+    /// completions of who had them, but nobody may have taken those that it has written.
+    pub(crate) fn leave(&mut self, entries: u32) {
+        self.left = entries.min(self.entries);
+        self.entries -= self.left;
     }
 }
 
@@ -71,6 +81,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         if let Some(free) = &self.cq.free {
             free.fetch_add(self.entries, Ordering::AcqRel);
+            self.cq.left.fetch_add(self.left, Ordering::AcqRel);
         }
     }
 }
@@ -150,7 +161,9 @@ impl Cq {
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
         let (entries, names) = (AtomicU32::new(entries), Mutex::default());
-        let inner = Arc::new(CqCore { handle, core, entries, stamps, names, free, _seat: seat });
+        let left = AtomicU32::new(0);
+        let inner = CqCore { handle, core, entries, stamps, names, free, left, _seat: seat };
+        let inner = Arc::new(inner);
         Ok(Self { ring, inner, armer, idle_polls: 0 })
     }
 
@@ -270,14 +283,26 @@ impl Cq {
         if !Arc::ptr_eq(core, &self.inner.core) {
             return Err(VerbsError::OtherDevice { what: "the completion queue" });
         }
-        let take = |free: u32| free.checked_sub(entries);
-        let free = self.inner.free.as_ref();
-        match free
-            .map_or(Ok(0), |free| free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take))
-        {
-            Ok(_) => Ok(Share { cq: Arc::clone(&self.inner), entries }),
-            Err(free) => Err(VerbsError::CqTooSmall { need: entries, free }),
-        }
+        let share = || Share { cq: Arc::clone(&self.inner), entries, left: 0 };
+        let Some(free) = &self.inner.free else { return Ok(share()) };
+        let take = || {
+            let take = |free: u32| free.checked_sub(entries);
+            free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+        };
+        let taken = take().or_else(|_| {
+            self.take_back(free);
+            take()
+        });
+        taken.map(|_| share()).map_err(|free| VerbsError::CqTooSmall { need: entries, free })
+    }
+
+    /// Frees entries of queue pairs that are gone, but for as many as still hold a completion.
+    fn take_back(&self, free: &AtomicU32) {
+        // Before what stands is counted: completions of these were written by then.
+        let left = self.inner.left.swap(0, Ordering::AcqRel);
+        let full = left.min(self.ring.standing().count() as u32);
+        self.inner.left.fetch_add(full, Ordering::AcqRel);
+        free.fetch_add(left - full, Ordering::AcqRel);
     }
 
     /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:

@@ -122,8 +122,12 @@ impl Drop for SrqCore {
         // Completions that nobody has taken may still stand in the queues.
         let posted = left.as_ref().map_or(0, |(_, posted)| *posted);
         let shares = self.shares.get_mut().unwrap_or_else(PoisonError::into_inner);
-        shares.iter_mut().for_each(|share| share.keep(posted));
-        if let Err(error) = self.handle.destroy() {
+        let destroyed = self.handle.destroy();
+        shares.iter_mut().for_each(|share| match destroyed {
+            Ok(()) => share.leave(posted),
+            Err(_) => share.keep(posted),
+        });
+        if let Err(error) = destroyed {
             let rmpn = self.number();
             tracing::error!(rmpn, %error, "shared queue not destroyed, its buffers leaked");
             std::mem::forget(left);

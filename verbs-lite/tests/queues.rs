@@ -218,3 +218,34 @@ fn a_channel_keeps_an_event_of_each_of_its_queues() {
     drop(context.create_cq_with_events(1, &channel).unwrap());
     two.world.assert_clean();
 }
+
+/// A server drops the queue pairs of those who left, with receives posted: their room comes back,
+/// but for what completions still stand in.
+#[test]
+fn room_of_queue_pairs_that_are_gone_comes_back() {
+    let two = Two::new();
+    let mut cq = two.a.context.create_cq(32).unwrap();
+    let mr = two.a.mr();
+    let config = QpConfig { max_send_wr: 1, max_recv_wr: 30, ..QpConfig::default() };
+    let made = |two: &Two, cq: &Cq, receives: u64| -> Result<Qp, VerbsError> {
+        let mut qp = two.a.pd.create_qp(cq, &config)?;
+        qp.init(&InitAttr::default())?;
+        (0..receives).for_each(|at| qp.post_recv(at, mr.buf(0..64).unwrap()).unwrap());
+        Ok(qp)
+    };
+    for _ in 0..5 {
+        drop(made(&two, &cq, 30).unwrap());
+    }
+    let mut qp = made(&two, &cq, 20).unwrap();
+    qp.to_error().unwrap();
+    two.world.settle();
+    drop(qp);
+    let refused = made(&two, &cq, 0).unwrap_err();
+    assert!(matches!(refused, VerbsError::CqTooSmall { need: 30, free: 11 }), "{refused}");
+    let mut stood = 0;
+    while cq.poll().is_some() {
+        stood += 1;
+    }
+    assert_eq!(stood, 20);
+    drop(made(&two, &cq, 30).unwrap());
+}

@@ -559,16 +559,20 @@ impl Plan<'_> {
 
 impl<B: Buffers> Drop for Qp<B> {
     fn drop(&mut self) {
+        self.detach_all();
         // Completions that nobody has taken may still stand in the queues.
-        self.ends.send_share.keep(self.sq.requests());
-        let received = self.rq_outstanding();
+        let (sent, received) = (self.sq.requests(), self.rq_outstanding());
+        let Err(error) = self.objects.destroy() else {
+            self.ends.send_share.leave(sent);
+            if let Some(share) = &mut self.ends.recv_share {
+                share.leave(received);
+            }
+            return self.pd.core.posted.gone(self.sq.id);
+        };
+        self.ends.send_share.keep(sent);
         if let Some(share) = &mut self.ends.recv_share {
             share.keep(received);
         }
-        self.detach_all();
-        let Err(error) = self.objects.destroy() else {
-            return self.pd.core.posted.gone(self.sq.id);
-        };
         tracing::error!(qpn = self.qpn, %error, "queue pair not destroyed, its buffers leaked");
         self.sq.leak();
         if let Some(rq) = &mut self.rq {
