@@ -14,7 +14,7 @@ use ferrocx::verbs::cm::{
     CmConfig, CmListener, ConnParams, Connecting, Connection, ConnectionManager,
 };
 use ferrocx::verbs::{
-    Access, Cq, Ended, FastReg, GidConfig, InitAttr, KeySlot, ListLayout, Memory, Mr, Pd, Qp,
+    Access, Buf, Cq, Ended, FastReg, GidConfig, InitAttr, KeySlot, ListLayout, Memory, Mr, Pd, Qp,
     QpConfig, QpTable, RdmaContext, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, WcOpcode,
 };
 use ferrocx::{Port, RegionConfig};
@@ -95,6 +95,12 @@ impl Store {
     /// Does what is due; returns how many requests were served.
     pub fn poll(&mut self) -> Result<usize> {
         self.cm.poll();
+        // A client that takes its leave says so to the connection; its queue pair does not hear it.
+        let left = |(qp, connection): (&mut Qp, &mut Connection)| {
+            connection.poll().is_some().then(|| qp.user_index())
+        };
+        let left = self.clients.iter_mut().filter_map(left).collect();
+        self.part_with(left);
         self.accept()?;
         let clients = &mut self.clients;
         self.coming.retain_mut(|(place, coming)| {
@@ -106,23 +112,27 @@ impl Store {
             }
             false
         });
-        let (mut served, mut gone) = (0, None);
+        let (mut served, mut gone) = (0, Vec::new());
         while let Some(Ended { qp, wc, .. }) = self.clients.poll(&mut self.cq)? {
-            if wc.result.is_err() {
-                gone = Some(qp.user_index());
-            } else if wc.opcode == WcOpcode::Recv
-                && let Some(request) = wc.into_buffers()
-            {
-                if let Some((is_write, block, client)) = decode(&request.to_vec()) {
-                    serve(qp, &self.blocks, is_write, block, client)?;
-                    served += 1;
-                }
-                qp.post_recv(0, request)?;
+            let is_request = wc.opcode == WcOpcode::Recv;
+            // A queue pair that failed, or a client that asks for what there is not: it alone goes.
+            let is_right = wc.result.is_ok()
+                && match wc.into_buffers().filter(|_| is_request) {
+                    Some(request) => serve(qp, &self.blocks, request).is_ok(),
+                    None => true,
+                };
+            served += usize::from(is_right && is_request);
+            if !is_right {
+                gone.push(qp.user_index());
             }
         }
-        // Its queue pair failed or its end came: whatever it had posted is flushed.
-        drop(gone.and_then(|index| self.clients.remove(index)));
+        self.part_with(gone);
         Ok(served)
+    }
+
+    /// Gives up the places of clients. What they had posted ends with their queue pairs.
+    fn part_with(&mut self, clients: Vec<u32>) {
+        clients.into_iter().for_each(|index| drop(self.clients.remove(index)));
     }
 
     /// Takes the next client that asks, if there is room for it.
@@ -147,7 +157,8 @@ impl Store {
 }
 
 /// Moves a block, and answers in the same breath: the answer ends the client's key.
-fn serve(qp: &mut Qp, blocks: &Mr, is_write: bool, block: usize, client: RemoteAddr) -> Result<()> {
+fn serve(qp: &mut Qp, blocks: &Mr, request: Buf) -> Result<()> {
+    let (is_write, block, client) = decode(&request.to_vec()).ok_or("a request is too short")?;
     let piece = blocks.buf(block * BLOCK..(block + 1) * BLOCK)?;
     let answer = SendWr::signaled(0, SendOp::SendInv(client.rkey));
     if is_write {
@@ -160,7 +171,7 @@ fn serve(qp: &mut Qp, blocks: &Mr, is_write: bool, block: usize, client: RemoteA
         qp.post_send(&write.with(SendFlags::MORE), Some(piece))?;
         qp.post_send_inline(&answer, &[0])?;
     }
-    Ok(())
+    Ok(qp.post_recv(0, request)?)
 }
 
 /// A client: memory for one block, and a key that lends it to the store for one transfer.
@@ -170,7 +181,7 @@ pub struct Client {
     answers: Mr,
     qp: Qp,
     cq: Cq,
-    _connection: Connection,
+    connection: Connection,
 }
 
 impl Client {
@@ -195,7 +206,7 @@ impl Client {
             block,
             qp: connected.qp,
             cq,
-            _connection: connected.connection,
+            connection: connected.connection,
         })
     }
 
@@ -226,7 +237,12 @@ impl Client {
         // The answer may overtake the acknowledgement of the request.
         let (mut is_sent, mut ended) = (false, None);
         while !is_sent || ended.is_none() {
-            let Some(mut completion) = self.cq.poll() else { continue };
+            let Some(mut completion) = self.cq.poll() else {
+                match self.connection.poll() {
+                    Some(_) => return Err("the store has ended the connection".into()),
+                    None => continue,
+                }
+            };
             while let Some(mut wc) = self.qp.next_wc(&mut completion)? {
                 wc.result?;
                 match wc.wr_id {

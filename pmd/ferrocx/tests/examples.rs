@@ -141,3 +141,36 @@ fn the_storage_loop_moves_blocks_and_every_key_ends() {
     clients.into_iter().for_each(|client| client.join().unwrap().unwrap());
     assert_eq!(served, 2 * 33);
 }
+
+/// More clients than there are places come one after another, some ask for a block that there is
+/// not, and two of those at once: each frees its place, and nobody else notices.
+#[test]
+fn clients_of_the_storage_loop_leave_their_places() {
+    let [near, also_near, far] = Port::open_all(["model:net=leaving"; 3]).unwrap();
+    let at = "192.0.2.1:4420".parse().unwrap();
+    let mut store = storage_loop::Store::new(&far, at, 64, 2).unwrap();
+    let client = |port: &Port, own: u8, block: u32| -> Result<(), Box<dyn std::error::Error>> {
+        let mut client = storage_loop::Client::connect(port, [192, 0, 2, own].into(), at)?;
+        client.read(block)?;
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let clients = scope.spawn(|| {
+            for visit in 0..3 {
+                client(&near, 2, visit).unwrap();
+            }
+            std::thread::scope(|two| {
+                let bad = two.spawn(|| client(&near, 2, 1 << 31).is_err());
+                assert!(client(&also_near, 3, 64).is_err(), "blocks are 0 to 63");
+                assert!(bad.join().unwrap());
+            });
+            for visit in 0..3 {
+                client(&also_near, 3, visit).unwrap();
+            }
+        });
+        while !clients.is_finished() {
+            store.poll().unwrap();
+        }
+        clients.join().unwrap();
+    });
+}
