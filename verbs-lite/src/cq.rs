@@ -36,9 +36,9 @@ pub(crate) struct CqCore {
     /// Those that its queue pairs have here.
     pub(crate) names: Mutex<HashSet<(u32, Ends)>>,
     /// Entries that no queue pair was promised; `None` where none are promised.
-    free: Option<AtomicU32>,
+    pub(crate) free: Option<AtomicU32>,
     /// Entries of queue pairs that are gone, in which completions of theirs may still stand.
-    left: AtomicU32,
+    pub(crate) left: AtomicU32,
     /// Its entry in the event queue that it reports to. Given back after the queue is destroyed.
     _seat: Option<Seat>,
 }
@@ -47,42 +47,6 @@ impl CqCore {
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
         self.handle.number()
-    }
-}
-
-/// Entries of a completion queue that a queue pair may fill at the same time.
-#[derive(Debug)]
-pub(crate) struct Share {
-    pub(crate) cq: Arc<CqCore>,
-    entries: u32,
-    left: u32,
-}
-
-impl Share {
-    /// No entries of a queue, which stays.
-    pub(crate) fn empty(cq: &Arc<CqCore>) -> Self {
-        Self { cq: Arc::clone(cq), entries: 0, left: 0 }
-    }
-
-    /// Gives `entries` fewer back, for good: the device may write to them as long as it lives.
-    pub(crate) fn keep(&mut self, entries: u32) {
-        self.entries = self.entries.saturating_sub(entries);
-    }
-
-    /// Gives so many entries back later, when nothing stands in them: the device writes no more
-    /// completions of who had them, but nobody may have taken those that it has written.
-    pub(crate) fn leave(&mut self, entries: u32) {
-        self.left = entries.min(self.entries);
-        self.entries -= self.left;
-    }
-}
-
-impl Drop for Share {
-    fn drop(&mut self) {
-        if let Some(free) = &self.cq.free {
-            free.fetch_add(self.entries, Ordering::AcqRel);
-            self.cq.left.fetch_add(self.left, Ordering::AcqRel);
-        }
     }
 }
 
@@ -274,35 +238,9 @@ impl Cq {
         Taking { start: self.ring.consumer_index(), cq: self }
     }
 
-    /// Promises room to a queue pair.
-    pub(crate) fn reserve(
-        &self,
-        core: &Arc<ContextCore>,
-        entries: u32,
-    ) -> Result<Share, VerbsError> {
-        if !Arc::ptr_eq(core, &self.inner.core) {
-            return Err(VerbsError::OtherDevice { what: "the completion queue" });
-        }
-        let share = || Share { cq: Arc::clone(&self.inner), entries, left: 0 };
-        let Some(free) = &self.inner.free else { return Ok(share()) };
-        let take = || {
-            let take = |free: u32| free.checked_sub(entries);
-            free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
-        };
-        let taken = take().or_else(|_| {
-            self.take_back(free);
-            take()
-        });
-        taken.map(|_| share()).map_err(|free| VerbsError::CqTooSmall { need: entries, free })
-    }
-
-    /// Frees entries of queue pairs that are gone, but for as many as still hold a completion.
-    fn take_back(&self, free: &AtomicU32) {
-        // Before what stands is counted: completions of these were written by then.
-        let left = self.inner.left.swap(0, Ordering::AcqRel);
-        let full = left.min(self.ring.standing().count() as u32);
-        self.inner.left.fetch_add(full, Ordering::AcqRel);
-        free.fetch_add(left - full, Ordering::AcqRel);
+    /// How many completions stand in it that nobody has taken.
+    pub(crate) fn standing(&self) -> u32 {
+        self.ring.standing().count() as u32
     }
 
     /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:

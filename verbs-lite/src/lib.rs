@@ -109,6 +109,7 @@ pub mod qp;
 mod receivers;
 pub mod registrar;
 mod seats;
+mod share;
 pub mod srq;
 mod types;
 mod uar;

@@ -36,13 +36,14 @@ use ferrocx_prm::wqc::{Rmpc, Wq, state};
 
 use crate::command::Execute;
 use crate::context::ContextCore;
-use crate::cq::{Completion, Cq, Share};
+use crate::cq::{Completion, Cq};
 use crate::era::Source;
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
 use crate::qp::{Receive, Slots, scatter};
 use crate::receivers::{Own, Owner};
+use crate::share::Share;
 use crate::types::Srqn;
 use crate::wc::Wc;
 use crate::xrcd::Place;
