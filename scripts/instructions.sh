@@ -211,7 +211,7 @@ verbs_post_srq_recv_32 81 80
 verbs_post_srq_recv_list_32 68 80
 verbs_post_write_imm 104 349
 verbs_post_write_imm_32 79 192
-verbs_taking_32 61 107
+verbs_taking_32 66 107
 EOF
 }
 
@@ -331,8 +331,8 @@ for name in "${cases[@]}"; do
         model_forward_64) limit=1735 ;;
         nvmf_read_1) limit=790 ;;
         nvmf_read_32) limit=570 ;;
-        nvmf_write_1) limit=1450 ;;
-        nvmf_write_32) limit=700 ;;
+        nvmf_write_1) limit=1480 ;;
+        nvmf_write_32) limit=710 ;;
     esac
     ns=null
     [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")
