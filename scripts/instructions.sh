@@ -331,8 +331,8 @@ for name in "${cases[@]}"; do
         model_forward_64) limit=1735 ;;
         nvmf_read_1) limit=790 ;;
         nvmf_read_32) limit=570 ;;
-        nvmf_write_1) limit=1480 ;;
-        nvmf_write_32) limit=710 ;;
+        nvmf_write_1) limit=1500 ;;
+        nvmf_write_32) limit=715 ;;
     esac
     ns=null
     [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")
