@@ -108,10 +108,10 @@ instructions() {
 per_element() {
     local elements=$1 n low high
     shift
-    # 2000 bursts of 32, or what comes to as much.
+    # 2000 bursts of 32, or what comes to as much, behind 250 that warm up.
     n=$((elements > 32 ? 64000 / elements : 2000))
-    low=$(instructions "$@" $n)
-    high=$(instructions "$@" $((2 * n)))
+    low=$(instructions "$@" $((n / 8)))
+    high=$(instructions "$@" $((n / 8 + n)))
     if [ $((high - low)) -le 0 ]; then
         echo "instructions.sh: callgrind counted nothing in $*" >&2
         return 1
