@@ -9,6 +9,7 @@ use ferrocx_core::{
     Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RxQueueRef,
 };
 use ferrocx_mempool::Pool;
+use ferrocx_net::ip;
 use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
@@ -144,7 +145,7 @@ fn rules_steer_mark_count_and_drop() {
             source: None,
             destination: Some(Ipv4Addr::new(10, 0, 0, 2).into()),
         }),
-        ip_protocol: Some(17),
+        ip_protocol: Some(ip::UDP),
         destination_port: Some(port.into()),
         ..FlowMatch::default()
     };

@@ -74,10 +74,11 @@ pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
 pub use housekeeping::Housekeeping;
 pub use keys::{KeyDomains, RegionKeys};
-pub use link::{LinkState, MacAddr};
+pub use link::LinkState;
 pub use objects::{Kind, QueueState, page_list};
 pub use stats::{FlowCounts, Traffic, VportCounters};
 pub use uar::Uar;
 
+pub use ferrocx_net::ether::MacAddr;
 pub use ferrocx_prm::eqe::EventType;
 pub use ferrocx_prm::syndrome::CqeSyndrome;

@@ -8,11 +8,11 @@
 use std::error::Error;
 use std::net::SocketAddrV4;
 
+use ferrocx::net::ip;
 use ferrocx::{Burst, FlowMatch, Ipv4Match, Lane, MacAddr, Port};
 
 /// Where the payload of UDP over IPv4 starts: behind 14, 20 and 8 bytes of headers.
 const PAYLOAD: usize = 42;
-const UDP: u8 = 17;
 
 /// A queue that sees one group, and the order to send.
 pub struct FeedHandler {
@@ -35,7 +35,7 @@ impl FeedHandler {
         let destination = Some((*group.ip()).into());
         let feed = port.lane_matching(FlowMatch {
             ipv4: Some(Ipv4Match { source: None, destination }),
-            ip_protocol: Some(UDP),
+            ip_protocol: Some(ip::UDP),
             destination_port: Some(group.port().into()),
             ..FlowMatch::default()
         })?;
@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// A frame with a datagram of four bytes, a price. UDP over IPv4 may go without a checksum.
 pub fn datagram(from: &Port, mac: MacAddr, to: SocketAddrV4, price: u32) -> Vec<u8> {
-    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 16, UDP, 0, 0, 192, 0, 2, 2];
+    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 16, ip::UDP, 0, 0, 192, 0, 2, 2];
     ip.extend(to.ip().octets());
     let checksum = ferrocx::net::checksum::finish(ferrocx::net::checksum::sum(&ip));
     ip[10..12].copy_from_slice(&checksum.to_be_bytes());

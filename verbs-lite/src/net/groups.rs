@@ -3,8 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use ferrocx_core::MacAddr;
-use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::membership::{Config, Host, Memberships};
 
 use super::{NetError, Network};
@@ -47,7 +46,7 @@ impl Groups {
 }
 
 /// The addresses of the port on a VLAN that reports come from.
-fn host_on(mac: Mac, vlan: Option<u16>, gids: &[GidEntry]) -> Host {
+fn host_on(mac: MacAddr, vlan: Option<u16>, gids: &[GidEntry]) -> Host {
     let mut host = Host { mac, vlan, ipv4: Ipv4Addr::UNSPECIFIED, ipv6: Ipv6Addr::UNSPECIFIED };
     for entry in gids.iter().filter(|entry| entry.config.vlan == vlan).rev() {
         match entry.gid.ip() {
@@ -145,5 +144,8 @@ impl Network {
 }
 
 fn mac_of(group: IpAddr) -> MacAddr {
-    MacAddr(group_mac(group).0)
+    match group {
+        IpAddr::V4(group) => MacAddr::of_ipv4_group(group),
+        IpAddr::V6(group) => MacAddr::of_ipv6_group(group),
+    }
 }

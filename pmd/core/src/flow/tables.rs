@@ -12,6 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ferrocx_net::ether::MacAddr;
+use ferrocx_net::ip;
 use ferrocx_prm::caps::FlowTableProps;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{CreateFlowGroup, CreateFlowTable, SetFlowTableRoot, SetFte};
@@ -20,11 +22,11 @@ use ferrocx_prm::flow::{
     FlowTableContext, TABLE_TYPE_NIC_RX, action, destination_type, match_criteria,
 };
 
-use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, PROTOCOL_TCP, PROTOCOL_UDP};
+use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, words};
 use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
-use crate::link::{MacAddr, Port};
+use crate::link::Port;
 use crate::objects::Kind;
 
 /// Levels of the three tables, by which [`Tables::ids`] and [`Tables::groups`] have them too.
@@ -90,10 +92,10 @@ impl TrafficType {
     fn matches(self) -> FlowMatch {
         let (v4, v6) = (Some(Ipv4Match::default()), Some(Ipv6Match::default()));
         let (ipv4, ipv6, ip_protocol) = match self {
-            Self::TcpV4 => (v4, None, Some(PROTOCOL_TCP)),
-            Self::UdpV4 => (v4, None, Some(PROTOCOL_UDP)),
-            Self::TcpV6 => (None, v6, Some(PROTOCOL_TCP)),
-            Self::UdpV6 => (None, v6, Some(PROTOCOL_UDP)),
+            Self::TcpV4 => (v4, None, Some(ip::TCP)),
+            Self::UdpV4 => (v4, None, Some(ip::UDP)),
+            Self::TcpV6 => (None, v6, Some(ip::TCP)),
+            Self::UdpV6 => (None, v6, Some(ip::UDP)),
             Self::IpV4 => (v4, None, None),
             Self::IpV6 => (None, v6, None),
             Self::Any => (None, None, None),
@@ -382,7 +384,7 @@ pub(super) fn matches_ip_version(caps: &FlowTableProps) -> bool {
 
 /// Mask or value of a destination address.
 fn exact_mac(mac: MacAddr) -> FlowMatchLyr24 {
-    let (high, low) = mac.words();
+    let (high, low) = words(mac);
     FlowMatchLyr24::zeroed().with_dmac_47_16(high).with_dmac_15_0(low)
 }
 

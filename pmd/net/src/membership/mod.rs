@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::ether::Mac;
+use crate::ether::MacAddr;
 use frames::{Heard, Query, Record, RecordKind};
 
 /// Bytes of the longest report: an IPv6 packet that every link carries (RFC 8200 section 5), with
@@ -62,7 +62,7 @@ impl Default for Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Host {
     /// The MAC address.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// The VLAN.
     pub vlan: Option<u16>,
     /// The IPv4 address; unspecified if there is none yet.
