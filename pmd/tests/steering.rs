@@ -91,7 +91,7 @@ fn table_can_be_changed_while_receiving() {
     let device = bench.device();
     let pool = pool(1024);
     let mut rx = queues(&device, &pool, 2);
-    let mut rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
+    let rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
     let len = rss.reta().len();
     for target in [0, 1] {
         rss.set_reta(&vec![target; len]).unwrap();

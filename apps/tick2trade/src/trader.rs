@@ -22,8 +22,8 @@ use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
 use ferrocx::verbs::net::{NetConfig, NetError, Network};
 use ferrocx::verbs::{GidConfig, RdmaContext, VerbsError};
 use ferrocx::{
-    Clock, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Mbuf, OlFlags,
-    Port, RxQueue, RxQueueConfig, TimeBase, TxQueue, TxQueueConfig,
+    Clock, DeviceError, FlowMatch, Ipv4Match, Mbuf, OlFlags, Port, RxQueue, RxQueueConfig,
+    TimeBase, TxQueue, TxQueueConfig,
 };
 use thiserror::Error;
 use zerocopy::IntoBytes;
@@ -123,8 +123,6 @@ pub enum TraderError {
 /// A receive queue, and the rule that leads to it.
 #[derive(Debug)]
 struct Fed {
-    // It goes before the queue that it leads to.
-    _rule: FlowRuleHandle,
     rx: RxQueue,
     address: SocketAddr,
 }
@@ -136,10 +134,8 @@ impl Fed {
         address: SocketAddr,
         config: &RxQueueConfig,
     ) -> Result<Self, DeviceError> {
-        let rx = RxQueue::new(port.device(), port.pool(), config)?;
-        let action = FlowAction::Queue(rx.queue_ref());
-        let rule = FlowRule { matches, action, mark: None, count: false };
-        Ok(Self { _rule: port.device().add_flow_rule(&rule)?, rx, address })
+        let rx = RxQueue::matching(port.device(), port.pool(), matches, config)?;
+        Ok(Self { rx, address })
     }
 }
 // ANCHOR_END: fed

@@ -7,7 +7,7 @@ use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch, Housekeeping};
 use ferrocx_mempool::{MempoolError, Pool, PoolConfig, RegionConfig};
-use ferrocx_pmd::{Lane, LaneConfig, Rss};
+use ferrocx_pmd::{Lane, LaneConfig, RssConfig, RxQueue, RxQueueConfig};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
 use crate::error::OpenError;
@@ -234,12 +234,11 @@ impl Port {
         Lane::all(&self.device, &self.pool, &LaneConfig::default())
     }
 
-    /// A lane for each of `count` cores, with the port's traffic spread over them by its headers as
-    /// long as the [`Rss`] lives: `let (lanes, _) = ...` drops it, and ends all traffic at once.
+    /// A lane for each of `count` cores, with the port's traffic spread over them by its headers.
     ///
-    /// For other settings of the queues there is [`Lane::spread`]; for a hash that takes both
-    /// directions of a connection to one lane, or a table of one's own, [`RxQueue`](crate::RxQueue)
-    /// and [`TxQueue`](crate::TxQueue) one by one, and [`Rss::new`].
+    /// For other settings of the queues, a hash that takes both directions of a connection to one
+    /// lane, or a table of one's own, there is [`Lane::spread`]; [`Lane::rss`] replaces the table
+    /// while traffic flows.
     ///
     /// # Pool
     ///
@@ -252,8 +251,9 @@ impl Port {
     ///
     /// Those of [`Port::lane`].
     #[doc(alias = "rte_eth_dev_configure")]
-    pub fn lanes(&self, count: usize) -> Result<(Vec<Lane>, Rss), DeviceError> {
-        Lane::spread(&self.device, &self.pool, count, &LaneConfig::default())
+    pub fn lanes(&self, count: usize) -> Result<Vec<Lane>, DeviceError> {
+        let (lane, rss) = (LaneConfig::default(), RssConfig::default());
+        Lane::spread(&self.device, &self.pool, count, &lane, &rss)
     }
 
     /// A lane for the packets that match, and no others. A multicast group must be let in besides:
@@ -267,7 +267,19 @@ impl Port {
     pub fn lane_matching(&self, matches: FlowMatch) -> Result<Lane, DeviceError> {
         Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
     }
+
+    /// A receive queue for the packets that match, and no others: for a core that sends on other
+    /// queues, or not at all. For timestamps and other settings there is [`RxQueue::matching`].
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for fields that contradict each other;
+    /// [`DeviceError::PoolTooSmall`]; or what the device refused.
+    pub fn rx_matching(&self, matches: FlowMatch) -> Result<RxQueue, DeviceError> {
+        RxQueue::matching(&self.device, &self.pool, matches, &RxQueueConfig::default())
+    }
 }
+
 /// A pool of the memory node of an adapter, if that is known and the configuration names no other.
 /// Where it has no room, or no hugepages while others do, the pool is of any node, with a warning.
 fn pool_near(node: Option<u32>, config: &PoolConfig) -> Result<Pool, MempoolError> {

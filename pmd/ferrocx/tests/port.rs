@@ -8,7 +8,7 @@ use ferrocx::model::wire::{Impair, ImpairConfig, Link, SplitMix64, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{
     Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, PoolConfig, Port,
-    PortConfig, Region, RegionConfig, RxQueueConfig, TxQueueConfig,
+    PortConfig, Region, RegionConfig, RssConfig, RxQueueConfig, TxQueueConfig,
 };
 
 /// A model whose wire is that end of a cable, which loses frames of this seed.
@@ -126,11 +126,12 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
     let pool = PoolConfig { cache_size: 32, ..PoolConfig::default() };
     assert_eq!(config.buffers(&pool), 256 + 128 + 64 + 32);
 
+    let rss = RssConfig::default();
     // Three pairs of rings hold 1152.
     let pool = PoolConfig { count: 1151, ..pool };
     let port = Port::open_with("model:net=small", PortConfig { pool, ..Default::default() });
     let port = port.unwrap();
-    let refused = Lane::spread(port.device(), port.pool(), 3, &config).unwrap_err();
+    let refused = Lane::spread(port.device(), port.pool(), 3, &config, &rss).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -140,7 +141,7 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
     );
     let sentence = refused.to_string();
     assert!(sentence.contains("1151 free") && sentence.contains("hold 1152"), "{sentence}");
-    let (two, rss) = Lane::spread(port.device(), port.pool(), 2, &config).unwrap();
+    let two = Lane::spread(port.device(), port.pool(), 2, &config, &rss).unwrap();
     // What others hold is not free: 256 in each receive ring.
     let refused = Lane::matching(
         port.device(),
@@ -153,7 +154,7 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
         matches!(refused, DeviceError::PoolTooSmallForLanes { lanes: 1, need: 768, free: 639, .. }),
         "{refused}"
     );
-    drop((two, rss));
+    drop(two);
 }
 
 #[test]
