@@ -1,6 +1,8 @@
 //! One mlx5 function in user space, whoever uses it: what Ethernet queues (`ferrocx-pmd`) and RDMA
 //! verbs (`ferrocx-verbs-lite`) stand on, as siblings.
 //!
+//! Applications have its items at the root of the crate `ferrocx`.
+//!
 //! **This driver has never run on hardware.** It is tested against the software model of this
 //! project. Driver and model have the same authors, so their agreement proves little;
 //! `docs/SUPPORT.md` says what others judged. Where a comment cites "reference 6.3", it means that

@@ -49,15 +49,19 @@
 //!
 //! # Where the crates are
 //!
-//! | here | crate | what |
+//! An application depends on this crate alone. The samples of the items below name the crate that
+//! an item comes from; read them by this table: `ferrocx_verbs_lite::Qp` is [`verbs::Qp`] here, and
+//! `ferrocx_mempool::Mbuf` is [`Mbuf`].
+//!
+//! | here | in samples | what |
 //! |---|---|---|
-//! | [`Device`], [`FlowRule`], [`lcore`] | `ferrocx-core` | one function of a ConnectX |
-//! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx-pmd` | Ethernet queues |
-//! | [`verbs`] | `ferrocx-verbs-lite` | RDMA |
-//! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx-mempool` | hugepages and packet buffers |
-//! | [`net`] | `ferrocx-net` | ARP, neighbour discovery, echo, IGMP and MLD, without I/O |
-//! | [`model`] | `ferrocx-model` | the software ConnectX |
-//! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
+//! | [`Device`], [`FlowRule`], [`lcore`] | `ferrocx_core` | one function of a ConnectX |
+//! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx_pmd` | Ethernet queues |
+//! | [`verbs`] | `ferrocx_verbs_lite` | RDMA |
+//! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx_mempool` | hugepages and packet buffers |
+//! | [`net`] | `ferrocx_net` | ARP, neighbour discovery, echo, IGMP and MLD, without I/O |
+//! | [`model`] | `ferrocx_model` | the software ConnectX |
+//! | [`bus`] | `ferrocx_bus` | VFIO, and the model's bus |
 #![forbid(unsafe_code)]
 
 mod error;
@@ -67,6 +71,7 @@ mod must_not_compile;
 pub mod name;
 mod port;
 
+#[doc(inline)]
 pub use ferrocx_bus as bus;
 pub use ferrocx_core::{
     Clock, ClockSource, ClockStats, CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy,
@@ -79,13 +84,16 @@ pub use ferrocx_mempool::{
     AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,
     Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
 };
+#[doc(inline)]
 pub use ferrocx_model as model;
+#[doc(inline)]
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
     BufferSplit, DEFAULT_RSS_KEY, Field, FrameError, Lane, LaneConfig, PrebuiltFrame, Rss,
     RssConfig, RxQueue, RxQueueConfig, RxStats, SendTimestamp, Striding, TxQueue, TxQueueConfig,
     TxStats, sleep_on,
 };
+#[doc(inline)]
 pub use ferrocx_verbs_lite as verbs;
 
 pub use error::OpenError;

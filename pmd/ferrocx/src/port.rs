@@ -228,8 +228,8 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Config`] while another lane or [`Rss`] of the port has its traffic;
-    /// [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
+    /// [`DeviceError::Config`] while another lane or [`Rss`](crate::Rss) of the port has its
+    /// traffic; [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
     pub fn lane(&self) -> Result<Lane, DeviceError> {
         Lane::all(&self.device, &self.pool, &LaneConfig::default())
     }

@@ -1,6 +1,8 @@
 //! What a port must say about itself on an Ethernet: ARP, neighbour discovery, echo, groups. Sans
 //! I/O.
 //!
+//! Applications have this crate as `ferrocx::net`.
+//!
 //! # Architecture
 //!
 //! - [`icmpecho`] answers requests for addresses of ours, in place.
