@@ -31,6 +31,21 @@
 //! }
 //! ```
 //!
+//! # The log
+//!
+//! What goes wrong later, in the background or when something is dropped, is in the log and nowhere
+//! else: memory that had to be leaked, firmware that waits, a pool too small for its lanes. It goes
+//! to the crate `tracing`, which is silent until a program has a subscriber: with
+//! `tracing-subscriber` among its dependencies, `main` begins with
+//!
+//! ```
+//! use tracing_subscriber::filter::LevelFilter;
+//!
+//! tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).init();
+//! ```
+//!
+//! What opening a port found wanting is in [`Port::warnings`], too.
+//!
 //! # Architecture
 //!
 //! - [`Port`] opens a [`Device`] by name, owns its [`Pool`], and keeps house: page requests of the
@@ -82,7 +97,7 @@ pub use ferrocx_core::{
 };
 pub use ferrocx_mempool::{
     AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,
-    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
+    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, RegionWarning, TxLengths,
 };
 #[doc(inline)]
 pub use ferrocx_model as model;
@@ -96,7 +111,7 @@ pub use ferrocx_pmd::{
 #[doc(inline)]
 pub use ferrocx_verbs_lite as verbs;
 
-pub use error::OpenError;
+pub use error::{OpenError, OpenWarning};
 pub use port::{Port, PortConfig};
 
 /// Packets that move together: what bursts fill and empty. `N` is the most that fit.

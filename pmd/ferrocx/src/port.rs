@@ -10,13 +10,9 @@ use ferrocx_mempool::{MempoolError, Pool, PoolConfig, RegionConfig};
 use ferrocx_pmd::{Lane, LaneConfig, RssConfig, RxQueue, RxQueueConfig};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
-use crate::error::OpenError;
+use crate::error::{OpenError, OpenWarning};
 use crate::model_port;
 use crate::name::DeviceName;
-
-/// How long opening waits for a link, which a model has within milliseconds and a cable within
-/// seconds.
-const LINK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How a port is opened.
 #[derive(Debug, Clone)]
@@ -38,6 +34,9 @@ pub struct PortConfig {
     /// finds, ask [`Device::health`]. `None` for a program that calls [`Device::serve_events`]
     /// itself: if nobody does, the firmware may stop for want of memory.
     pub housekeeping: Option<Duration>,
+    /// How long opening waits for the link, which a model has within milliseconds and a cable
+    /// within seconds; 10 s by default.
+    pub link_wait: Duration,
 }
 
 impl Default for PortConfig {
@@ -49,6 +48,7 @@ impl Default for PortConfig {
             pool: PoolConfig::default(),
             shared_pool: None,
             housekeeping: Some(Duration::from_millis(10)),
+            link_wait: Duration::from_secs(10),
         }
     }
 }
@@ -62,11 +62,12 @@ pub struct Port {
     _housekeeping: Option<Housekeeping>,
     pool: Pool,
     device: Device,
+    warnings: Vec<OpenWarning>,
 }
 
 impl Port {
     /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB. Waits up to 10 s for
-    /// the link; without one it warns in the log and returns the port.
+    /// the link; without one the port is there all the same, and [`Port::warnings`] says so.
     ///
     /// | name | device |
     /// |---|---|
@@ -163,30 +164,29 @@ impl Port {
     ///
     /// Those of [`Port::open`].
     pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
-        let pool = match config.shared_pool {
-            Some(pool) => pool,
+        let (pool, mut warnings) = match config.shared_pool {
+            Some(pool) => (pool, Vec::new()),
             None => pool_near(device.info().numa_node, &config.pool)?,
         };
         device.register_pool(&pool)?;
-        let keeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
-        let port = Self { _housekeeping: keeping.map_err(OpenError::Thread)?, pool, device };
-        port.wait_for_link()?;
-        Ok(port)
+        let housekeeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
+        let housekeeping = housekeeping.map_err(OpenError::Thread)?;
+        if !has_link(&device, config.link_wait)? {
+            warnings.push(OpenWarning::NoLink);
+        }
+        for warning in &warnings {
+            tracing::warn!(device = %device.info().name, "{warning}");
+        }
+        // The region has put its own into the log.
+        warnings.extend(pool.region().warnings().iter().cloned().map(OpenWarning::Region));
+        Ok(Self { _housekeeping: housekeeping, pool, device, warnings })
     }
 
-    /// Waits for the link, so that the first frames are not lost. A port that stays without one is
-    /// reported in the log, and no error: its cable may come later.
-    fn wait_for_link(&self) -> Result<(), DeviceError> {
-        let start = self.device.now();
-        while !self.device.link()?.up {
-            if self.device.now() - start > LINK_PATIENCE {
-                tracing::warn!(device = %self.device.info().name, "no link yet");
-                break;
-            }
-            self.device.relax();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+    /// What the port does not have although it was wanted, in whole sentences when printed; none
+    /// if all went well. They were in the log, too.
+    #[must_use]
+    pub fn warnings(&self) -> &[OpenWarning] {
+        &self.warnings
     }
 
     /// Ends the port and says how that went.
@@ -197,7 +197,7 @@ impl Port {
     /// then torn down with the last of them. Otherwise the first step that failed.
     #[doc(alias = "rte_eth_dev_close")]
     pub fn close(self) -> Result<(), DeviceError> {
-        let Self { _housekeeping: housekeeping, pool, device } = self;
+        let Self { _housekeeping: housekeeping, pool, device, .. } = self;
         drop((housekeeping, pool));
         device.close()
     }
@@ -280,25 +280,42 @@ impl Port {
     }
 }
 
+/// Waits for the link, so that the first frames are not lost. A port that stays without one is no
+/// error: its cable may come later.
+fn has_link(device: &Device, wait: Duration) -> Result<bool, DeviceError> {
+    let start = device.now();
+    while !device.link()?.up {
+        if device.now() - start > wait {
+            return Ok(false);
+        }
+        device.relax();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(true)
+}
+
 /// A pool of the memory node of an adapter, if that is known and the configuration names no other.
 /// Where it has no room, or no hugepages while others do, the pool is of any node, with a warning.
-fn pool_near(node: Option<u32>, config: &PoolConfig) -> Result<Pool, MempoolError> {
-    let (Some(node), None) = (node, config.region.numa_node) else { return Pool::new(config) };
+fn pool_near(
+    node: Option<u32>,
+    config: &PoolConfig,
+) -> Result<(Pool, Vec<OpenWarning>), MempoolError> {
+    let (Some(node), None) = (node, config.region.numa_node) else {
+        return Ok((Pool::new(config)?, Vec::new()));
+    };
     let region = RegionConfig { numa_node: Some(node), ..config.region.clone() };
     let near = Pool::new(&PoolConfig { region, ..config.clone() });
-    if let Ok(pool) = &near
-        && pool.region().warnings().is_empty()
-    {
-        return near;
-    }
+    let near = match near {
+        Ok(pool) if pool.region().warnings().is_empty() => return Ok((pool, Vec::new())),
+        near => near,
+    };
     match (Pool::new(config), near) {
-        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok(near),
+        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok((near, Vec::new())),
         (Ok(any), near) => {
             let why = near.err().map_or_else(|| "too few hugepages".into(), |why| why.to_string());
-            tracing::warn!(node, why, "the pool is not of the adapter's memory node");
-            Ok(any)
+            Ok((any, vec![OpenWarning::FarPool { node, why }]))
         }
-        (Err(error), near) => near.map_err(|_| error),
+        (Err(error), near) => near.map(|near| (near, Vec::new())).map_err(|_| error),
     }
 }
 
@@ -309,8 +326,11 @@ mod tests {
     #[test]
     fn a_pool_that_its_node_has_no_room_for_is_of_any_node() {
         let config = PoolConfig { count: 64, ..PoolConfig::default() };
-        let pool = pool_near(Some(999), &config).unwrap();
+        let (pool, warnings) = pool_near(Some(999), &config).unwrap();
         assert_eq!(pool.region().numa_node(), None, "there is no such node here");
+        assert!(matches!(&warnings[..], [OpenWarning::FarPool { node: 999, .. }]), "{warnings:?}");
+        assert!(warnings[0].to_string().contains("node 999"), "{}", warnings[0]);
+        assert!(pool_near(None, &config).unwrap().1.is_empty());
         let region = RegionConfig { numa_node: Some(999), ..RegionConfig::default() };
         let asked_for = PoolConfig { region, ..config };
         assert!(pool_near(Some(0), &asked_for).is_err(), "what is asked for is had or refused");

@@ -7,8 +7,8 @@ use ferrocx::model::runner::{Runner, RunnerConfig};
 use ferrocx::model::wire::{Impair, ImpairConfig, Link, SplitMix64, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{
-    Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, PoolConfig, Port,
-    PortConfig, Region, RegionConfig, RssConfig, RxQueueConfig, TxQueueConfig,
+    Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, OpenWarning, PageSize,
+    PoolConfig, Port, PortConfig, Region, RegionConfig, RssConfig, RxQueueConfig, TxQueueConfig,
 };
 
 /// A model whose wire is that end of a cable, which loses frames of this seed.
@@ -94,6 +94,28 @@ fn a_pool_is_of_the_node_of_its_adapter_where_there_is_one() {
     let region = RegionConfig { len_bytes: 4096, numa_node: Some(0), ..RegionConfig::default() };
     let bound = Region::alloc(&region).ok().and_then(|region| region.numa_node());
     assert_eq!(on(0), bound);
+}
+
+#[test]
+fn what_opening_found_wanting_is_said() {
+    let (end, _far) = link(1 << 20);
+    let device = Device::open(model(5, end, 0), &DeviceConfig::default()).unwrap();
+    device.set_link(false).unwrap();
+    while device.link().unwrap().up {}
+    let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
+    let pool = PoolConfig { count: 64, region, ..PoolConfig::default() };
+    let link_wait = Duration::from_millis(5);
+    let config = PortConfig { pool, link_wait, ..PortConfig::default() };
+    let port = Port::from_device(device.clone(), config.clone()).unwrap();
+    assert_eq!(port.warnings(), [OpenWarning::NoLink], "small pages were asked for");
+    drop(port);
+
+    device.set_link(true).unwrap();
+    let config = PortConfig { link_wait: Duration::from_secs(10), ..config };
+    let port = Port::from_device(device, config).unwrap();
+    assert_eq!(port.warnings(), [], "the link came within the time");
+    let sentence = OpenWarning::NoLink.to_string();
+    assert!(sentence.contains("cable"), "{sentence}");
 }
 
 #[test]
