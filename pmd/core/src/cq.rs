@@ -194,7 +194,7 @@ impl CqRing {
     #[inline(always)]
     #[must_use]
     pub fn owner_at(&self, ci: u32) -> u32 {
-        (ci >> self.log_size) & 1
+        Cqe64::OWNER.of(ci >> self.log_size)
     }
 
     /// Entries from `ci` to the end of the ring.
@@ -344,6 +344,6 @@ fn new_buffer(device: &Device, log_size: u8) -> Result<Arc<DmaBuf>, DeviceError>
 /// Makes an entry one that the device has not written: invalid, and with the owner bit that it does
 /// not have once the device has written it at `index`. Source: reference 4.3, CREATE_CQ.
 fn empty(ring: &Ring<64>, index: u32, log_size: u8) {
-    let owner = !(index >> log_size) & 1;
+    let owner = Cqe64::OWNER.of(!(index >> log_size));
     ring.at(index).store_be32::<{ Cqe64::OWNER.offset }>(INVALID_OPCODE | owner);
 }

@@ -207,7 +207,8 @@ impl RxRing {
                 }
             }
             // The usual end of a burst: the entry is still the device's.
-            Stop::Odd(last) if (last ^ self.cq.owner_at(self.cq.ci)) & 1 != 0 => {}
+            Stop::Odd(last) if (last ^ self.cq.owner_at(self.cq.ci)) & Cqe64::OWNER.mask() != 0 => {
+            }
             Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
             Stop::Odd(last) => self.look_closer(last),
             Stop::TooLong(len) => self.too_long(len),
@@ -242,7 +243,7 @@ impl RxRing {
         if self.elts.lined_up() != 0 {
             let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             // The usual case: it is still the device's.
-            if (last ^ self.wanted) & 1 != 0 {
+            if (last ^ self.wanted) & Cqe64::OWNER.mask() != 0 {
                 return None;
             }
         } else if self.line != 0 {

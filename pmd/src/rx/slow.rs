@@ -108,7 +108,7 @@ impl RxRing {
                 return Some((len, None));
             }
             // The usual end of a burst: the entry is still the device's.
-            if outstanding != 0 && (last ^ expected) & 1 != 0 {
+            if outstanding != 0 && (last ^ expected) & Cqe64::OWNER.mask() != 0 {
                 return None;
             }
         }

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ferrocx_net::ether::MacAddr;
 use ferrocx_net::ip;
-use ferrocx_prm::caps::FlowTableProps;
+use ferrocx_prm::caps::{FlowTableProps, ft_field};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{CreateFlowGroup, CreateFlowTable, SetFlowTableRoot, SetFte};
 use ferrocx_prm::flow::{
@@ -33,8 +33,6 @@ use crate::objects::Kind;
 const RULES: usize = 0;
 const ADDRESSES: usize = 1;
 const TRAFFIC: usize = 2;
-/// Bit of `ft_field_support`'s first word: `outer_ip_version`. Source: reference 5.11.
-const MATCH_IP_VERSION: u8 = 1 << 4;
 
 /// Multicast groups that fit the table of addresses beside the own MAC and broadcast.
 pub const MAX_MULTICAST: usize = 126;
@@ -379,7 +377,7 @@ fn wanted_addresses(current: &Addresses, port: &Port) -> Addresses {
 
 /// Whether the device matches by IP version; else by ethertype. Source: reference 5.11.
 pub(super) fn matches_ip_version(caps: &FlowTableProps) -> bool {
-    caps.ft_field_support()[0] & MATCH_IP_VERSION != 0
+    caps.ft_field_support()[0] & ft_field::OUTER_IP_VERSION != 0
 }
 
 /// Mask or value of a destination address.
