@@ -14,6 +14,9 @@ use crate::error::{OpenError, OpenWarning};
 use crate::model_port;
 use crate::name::DeviceName;
 
+/// Packets that a program may hold beside what its lanes do, if it says how many lanes it has.
+const HELD: usize = 2047;
+
 /// How a port is opened.
 #[derive(Debug, Clone)]
 pub struct PortConfig {
@@ -23,10 +26,13 @@ pub struct PortConfig {
     /// devices, the kernel's interface. The name that is opened takes the place of its `address`;
     /// models do not look at it.
     pub vfio: VfioConfig,
-    /// The pool to make; not used when `shared_pool` is given. How many buffers it takes is what
-    /// [`LaneConfig::buffers`] says, for each lane of each port that shares the pool, and what the
-    /// program holds itself: [`Port::lanes`] looks after that.
+    /// The pool to make; not used when `shared_pool` is given. The default suffices for three
+    /// lanes.
     pub pool: PoolConfig,
+    /// How many lanes the pool is to suffice for, of all ports that share it: it gets as many
+    /// buffers as [`LaneConfig::buffers`] says for each, and 2047 that the program may hold
+    /// meanwhile, unless [`PoolConfig::count`] is more. 0, the default, leaves that as it is.
+    pub lanes: usize,
     /// A pool of another port: packets received here are sent there without a copy.
     pub shared_pool: Option<Pool>,
     /// How often a thread serves the firmware's page requests, see [`Device::keep_house`]. Events
@@ -46,10 +52,23 @@ impl Default for PortConfig {
             device: DeviceConfig::default(),
             vfio: VfioConfig::default(),
             pool: PoolConfig::default(),
+            lanes: 0,
             shared_pool: None,
             housekeeping: Some(Duration::from_millis(10)),
             link_wait: Duration::from_secs(10),
         }
+    }
+}
+
+impl PortConfig {
+    /// The pool to make, large enough for the lanes.
+    fn pool_of_lanes(&self) -> PoolConfig {
+        let lanes = self.lanes.saturating_mul(LaneConfig::default().buffers(&self.pool));
+        let count = match self.lanes {
+            0 => self.pool.count,
+            _ => self.pool.count.max(lanes.saturating_add(HELD)),
+        };
+        PoolConfig { count, ..self.pool.clone() }
     }
 }
 
@@ -86,7 +105,8 @@ impl Port {
     }
 
     /// Opens several devices whose packets may go out at any of them: all share one pool, of 8191
-    /// buffers, which is enough for three lanes in all. [`Port::open_all_with`] takes another.
+    /// buffers, which is enough for three lanes in all. [`Port::open_all_with`] takes another, and
+    /// [`Port::open_each`] a list whose length is not known beforehand.
     ///
     /// # Errors
     ///
@@ -98,13 +118,10 @@ impl Port {
     /// Opens several devices as `config` says: all share its pool, or the one of the first port.
     ///
     /// ```
-    /// use ferrocx::{LaneConfig, PoolConfig, Port, PortConfig};
+    /// use ferrocx::{Port, PortConfig};
     ///
-    /// // Two lanes on each of two ports, and 1024 packets that the program holds meanwhile.
-    /// let pool = PoolConfig::default();
-    /// let count = 2 * 2 * LaneConfig::default().buffers(&pool) + 1024;
-    /// let pool = PoolConfig { count, ..pool };
-    /// let config = PortConfig { pool, ..PortConfig::default() };
+    /// // Two lanes on each of two ports.
+    /// let config = PortConfig { lanes: 2 * 2, ..PortConfig::default() };
     /// let [left, right] = Port::open_all_with(["model:net=l", "model:net=r"], config)?;
     /// let (left, right) = (left.lanes(2)?, right.lanes(2)?);
     /// # let _ = (left, right);
@@ -116,15 +133,38 @@ impl Port {
     /// Those of [`Port::open`], of the first name that fails.
     pub fn open_all_with<const N: usize>(
         names: [&str; N],
-        mut config: PortConfig,
+        config: PortConfig,
     ) -> Result<[Self; N], OpenError> {
-        let mut ports: Vec<Self> = Vec::with_capacity(N);
-        for name in names {
+        Ok(Self::open_each(names, config)?.try_into().expect("one port for each name"))
+    }
+
+    /// Opens the devices of a list, from a command line or a file, as `config` says: all share its
+    /// pool, or the one of the first port.
+    ///
+    /// ```
+    /// use ferrocx::{Port, PortConfig};
+    ///
+    /// let names: Vec<String> = std::env::args().skip(1).collect();
+    /// let config = PortConfig { lanes: names.len(), ..PortConfig::default() };
+    /// for port in &Port::open_each(names, config)? {
+    ///     println!("{}: {}", port.device().info().name, port.device().mac());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`], of the first name that fails; those before it are closed again.
+    pub fn open_each(
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        mut config: PortConfig,
+    ) -> Result<Vec<Self>, OpenError> {
+        let mut open = |name: &str| {
             let port = Self::open_with(name, config.clone())?;
             config.shared_pool = Some(port.pool.clone());
-            ports.push(port);
-        }
-        Ok(ports.try_into().expect("one port for each name"))
+            Ok(port)
+        };
+        names.into_iter().map(|name| open(name.as_ref())).collect()
     }
 
     /// Opens the device of that name as `config` says.
@@ -166,7 +206,7 @@ impl Port {
     pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
         let (pool, mut warnings) = match config.shared_pool {
             Some(pool) => (pool, Vec::new()),
-            None => pool_near(device.info().numa_node, &config.pool)?,
+            None => pool_near(device.info().numa_node, &config.pool_of_lanes())?,
         };
         device.register_pool(&pool)?;
         let housekeeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
@@ -245,6 +285,7 @@ impl Port {
     /// A lane may hold as many buffers as [`LaneConfig::buffers`] says: 2048. With a pool that has
     /// fewer free for each, one lane may starve while others keep buffers, and drop packets
     /// ([`RxStats::no_mbuf`](crate::RxStats::no_mbuf)): the log warns of it, with the numbers.
+    /// [`PortConfig::lanes`] makes the pool large enough.
     /// [`DeviceError::PoolTooSmallForLanes`] if not even the rings can be filled.
     ///
     /// # Errors

@@ -180,6 +180,34 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
 }
 
 #[test]
+fn a_pool_suffices_for_the_lanes_of_a_list_of_ports() {
+    let names = vec!["model:net=list".to_owned(); 3];
+    let config = PortConfig { lanes: 4, ..PortConfig::default() };
+    let ports = Port::open_each(&names, config.clone()).unwrap();
+    assert_eq!(ports.len(), 3);
+    let pool = ports[0].pool();
+    assert!(ports.iter().all(|port| port.pool() == pool), "one pool for all");
+    assert_eq!(pool.stats().count, 4 * 2048 + 2047);
+    let lanes: Vec<Lane> = ports.iter().flat_map(|port| port.lanes(1).unwrap()).collect();
+    assert_eq!(lanes.len(), 3);
+
+    // One that is asked for is not made smaller; without lanes it is as it is asked for.
+    let config = |count, lanes| {
+        let pool = PoolConfig { count, ..PoolConfig::default() };
+        PortConfig { pool, lanes, ..PortConfig::default() }
+    };
+    for (count, lanes, is) in [(5000, 1, 5000), (64, 1, 4095), (64, 0, 64)] {
+        let port = Port::open_with("model:net=list", config(count, lanes)).unwrap();
+        assert_eq!(port.pool().stats().count, is);
+    }
+
+    // Of a list with a bad name nothing stays.
+    let refused = Port::open_each(["model:net=list", "eth0"], config(64, 0)).unwrap_err();
+    assert!(refused.to_string().contains("`eth0`"), "{refused}");
+    assert!(Port::open_each([""; 0], config(64, 0)).unwrap().is_empty());
+}
+
+#[test]
 fn several_ports_share_the_pool_that_is_given() {
     let pool = PoolConfig { name: "shared".into(), count: 4096, ..PoolConfig::default() };
     let config = PortConfig { pool, ..PortConfig::default() };
