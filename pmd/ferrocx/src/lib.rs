@@ -54,10 +54,13 @@
 //!   its parts, for programs that place them one by one.
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
-//! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
-//!   ARP, neighbour discovery and echo in frames that it is given ([`verbs::net`] does so for a
-//!   port of RDMA, and finds peers); [`model`] is the software ConnectX with its wires, for tests
-//!   that want frames lost, repeated or damaged ([`Port::from_transport`]).
+//! - [`lcore`] pins workers to cores and hands work over between them; [`model`] is the software
+//!   ConnectX with its wires, for tests that want frames lost, repeated or damaged
+//!   ([`Port::from_transport`]).
+//! - [`net`] is the protocols: it reads and answers ARP, neighbour discovery, echo, IGMP and MLD in
+//!   frames that it is given, from any lane. There are no sockets. [`verbs::net`] runs them by
+//!   itself on a queue of its own and finds peers, on ports that do RoCE v2 only, because a
+//!   [`Network`](verbs::net::Network) has its addresses from there.
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
