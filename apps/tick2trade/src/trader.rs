@@ -238,7 +238,7 @@ impl<S: Strategy> Trader<S> {
         let [a, b] = config.lines;
         let feeds = [udp(a, &feed)?, udp(b, &feed)?, udp(own, &plain)?];
         for line in config.lines {
-            network.join((*line.ip()).into(), None, None)?;
+            network.join(IpAddr::from(*line.ip()))?;
         }
         let local_mac = device.mac();
         let session =

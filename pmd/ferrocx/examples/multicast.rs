@@ -77,8 +77,8 @@ impl Listener {
         let (verb, group) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
             "watch" => self.watch(group.parse()?)?,
-            "join" => self.network.join(group.parse()?, None, None)?,
-            "leave" => _ = self.network.leave(group.parse()?, None, None)?,
+            "join" => self.network.join(group.parse::<IpAddr>()?)?,
+            "leave" => _ = self.network.leave(group.parse::<IpAddr>()?)?,
             "count" => {
                 let end = Instant::now() + LAST_CALL;
                 while Instant::now() < end {

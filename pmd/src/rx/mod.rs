@@ -207,10 +207,10 @@ impl RxRing {
                 }
             }
             // The usual end of a burst: the entry is still the device's.
-            Stop::Odd(last) if (last ^ self.cq.owner_at(self.cq.ci)) & Cqe64::OWNER.mask() != 0 => {
-            }
-            Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
-            Stop::Odd(last) => self.look_closer(last),
+            Stop::Unexpected(last)
+                if (last ^ self.cq.owner_at(self.cq.ci)) & Cqe64::OWNER.mask() != 0 => {}
+            Stop::Unexpected(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
+            Stop::Unexpected(last) => self.look_closer(last),
             Stop::TooLong(len) => self.too_long(len),
         }
         self.refill();

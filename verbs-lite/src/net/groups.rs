@@ -58,8 +58,26 @@ fn host_on(mac: MacAddr, vlan: Option<u16>, gids: &[GidEntry]) -> Host {
     host
 }
 
+/// A multicast group, as one that listens means it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group {
+    /// Its address.
+    pub ip: IpAddr,
+    /// The only one whose packets are wanted; `None` for whatever is sent to the group.
+    pub source: Option<IpAddr>,
+    /// The VLAN on which it is.
+    pub vlan: Option<u16>,
+}
+
+impl From<IpAddr> for Group {
+    /// From any source, on no VLAN.
+    fn from(ip: IpAddr) -> Self {
+        Self { ip, source: None, vlan: None }
+    }
+}
+
 impl Network {
-    /// Joins a multicast group, for whatever is sent to it or for what `source` sends: lets its
+    /// Joins a multicast group, for whatever is sent to it or for what one source sends: lets its
     /// frames into the port, and tells switches and routers of the VLAN by IGMP or MLD, for as
     /// long as [`Network::poll`] is called. Joins are counted.
     ///
@@ -74,12 +92,8 @@ impl Network {
     /// # Errors
     ///
     /// [`NetError::Join`], [`NetError::Device`]; nothing is joined then.
-    pub fn join(
-        &mut self,
-        group: IpAddr,
-        source: Option<IpAddr>,
-        vlan: Option<u16>,
-    ) -> Result<(), NetError> {
+    pub fn join(&mut self, group: impl Into<Group>) -> Result<(), NetError> {
+        let Group { ip: group, source, vlan } = group.into();
         self.refresh()?;
         let now = self.now();
         if self.memberships.on(vlan).is_none() {
@@ -99,17 +113,13 @@ impl Network {
         Ok(())
     }
 
-    /// Takes one [`Network::join`] with these arguments back; whether there was one.
+    /// Takes one [`Network::join`] of this group back; whether there was one.
     ///
     /// # Errors
     ///
     /// [`NetError::Device`]: the port still lets the group's frames in.
-    pub fn leave(
-        &mut self,
-        group: IpAddr,
-        source: Option<IpAddr>,
-        vlan: Option<u16>,
-    ) -> Result<bool, NetError> {
+    pub fn leave(&mut self, group: impl Into<Group>) -> Result<bool, NetError> {
+        let Group { ip: group, source, vlan } = group.into();
         let now = self.now();
         let Some(memberships) = self.memberships.on(vlan) else { return Ok(false) };
         if !memberships.joins().contains(&(group, source)) {

@@ -25,6 +25,7 @@ use thiserror::Error;
 
 mod groups;
 
+pub use self::groups::Group;
 pub use ferrocx_net::membership::{JoinError, MAX_SOURCES};
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 

@@ -59,10 +59,7 @@ impl Crate {
         let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for (names, module) in &self.modules {
             let arrows = found.entry(module.file.clone()).or_default();
-            // A folder speaks for all that is in it: what a module takes from those around it is
-            // no arrow.
             let ends = module.paths.iter().filter_map(|path| self.module_of(names, path, 0));
-            let ends = ends.filter(|end| !names.starts_with(end));
             let files = ends.map(|end| &self.modules[&end].file);
             arrows.extend(files.filter(|file| **file != module.file).cloned());
         }
