@@ -24,8 +24,9 @@ use ferrocx_net::neighbour::{Neighbours, Own, solicited_node};
 use thiserror::Error;
 
 mod groups;
+mod memberships;
 
-pub use self::groups::Group;
+pub use self::memberships::Group;
 pub use ferrocx_net::membership::{JoinError, MAX_SOURCES};
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 
@@ -133,7 +134,7 @@ pub struct Network {
     seen_changes: Option<u64>,
     station: Station,
     groups: Vec<MacAddr>,
-    memberships: groups::Groups,
+    memberships: memberships::Groups,
     stats: NetStats,
     epoch: Instant,
     context: RdmaContext,
@@ -175,7 +176,7 @@ impl Network {
             seen_changes: None,
             station: Station { mac: context.device().mac(), addresses: Vec::new() },
             groups: Vec::new(),
-            memberships: groups::Groups::new(config.membership),
+            memberships: memberships::Groups::new(config.membership),
             stats: NetStats::default(),
             epoch: context.device().now(),
             context: context.clone(),

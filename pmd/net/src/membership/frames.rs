@@ -6,13 +6,28 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use super::Host;
 use crate::checksum;
 use crate::ether::{self, MacAddr};
 use crate::ip;
 
+/// Addresses that reports come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// The MAC address.
+    pub mac: MacAddr,
+    /// The VLAN.
+    pub vlan: Option<u16>,
+    /// The IPv4 address; unspecified if there is none yet.
+    pub ipv4: Ipv4Addr,
+    /// The link-local IPv6 address; unspecified if there is none yet.
+    pub ipv6: Ipv6Addr,
+}
+
 /// Longest packet that is written: every link carries it. Source: RFC 8200 section 5.
-pub(super) const MAX_PACKET_BYTES: usize = 1280;
+const MAX_PACKET_BYTES: usize = 1280;
+/// Bytes of the longest report: an IPv6 packet that every link carries (RFC 8200 section 5), with
+/// its Ethernet header and a VLAN tag.
+pub const MAX_FRAME_BYTES: usize = 14 + 4 + MAX_PACKET_BYTES;
 /// Frames are padded to this, without the check sequence. Source: IEEE 802.3 clause 4.2.3.3.
 const MIN_FRAME_BYTES: usize = 60;
 /// The part of a VLAN tag that is its number.
@@ -376,7 +391,7 @@ fn mld(host: &Host, to: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
 }
 
 fn start(host: &Host, to: MacAddr, ethertype: u16) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(super::MAX_FRAME_BYTES);
+    let mut frame = Vec::with_capacity(MAX_FRAME_BYTES);
     frame.extend(to.0);
     frame.extend(host.mac.0);
     if let Some(vlan) = host.vlan {

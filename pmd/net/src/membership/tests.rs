@@ -5,6 +5,7 @@ use etherparse::SlicedPacket;
 
 use super::*;
 use crate::checksum;
+use crate::ether::MacAddr;
 
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 5]);
 const SECOND: Duration = Duration::from_secs(1);

@@ -17,7 +17,16 @@ use crate::icmpecho::ipv6::{
 };
 use crate::ip;
 
-use super::Own;
+/// An address of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// The address.
+    pub ip: IpAddr,
+    /// The MAC address that it is reached by.
+    pub mac: MacAddr,
+    /// The VLAN that it is on.
+    pub vlan: Option<u16>,
+}
 
 /// Bytes of the longest frame: Ethernet header, tag, IPv6 header, message, option.
 pub const MAX_FRAME_BYTES: usize = 14 + 4 + IPV6_BYTES + ND_BYTES + LINK_OPTION_BYTES;

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use frames::{Frame, MAX_FRAME_BYTES, solicited_node};
+pub use frames::{Frame, MAX_FRAME_BYTES, Own, solicited_node};
 
 use crate::ether::MacAddr;
 
@@ -64,17 +64,6 @@ impl Default for Config {
             lifetime: Duration::from_secs(60),
         }
     }
-}
-
-/// An address of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Own {
-    /// The address.
-    pub ip: IpAddr,
-    /// The MAC address that it is reached by.
-    pub mac: MacAddr,
-    /// The VLAN that it is on.
-    pub vlan: Option<u16>,
 }
 
 /// Why the MAC address of a neighbour is not to be had.
