@@ -1,5 +1,7 @@
 //! Hugepage regions, and pools of packet buffers with per-core caches.
 //!
+//! Applications have its items at the root of the crate `ferrocx`.
+//!
 //! This is where the memory of a polled-mode driver comes from: mapped once, given to the device
 //! once, and handed round without allocation, lock or system call ever after. The same buffer is a
 //! frame of Ethernet, a message of RDMA and a list of pages for NVMe.

@@ -1,15 +1,15 @@
 //! [`Lane`]: a receive and a send queue that belong to one core.
 
+use std::sync::Arc;
+
 use arrayvec::ArrayVec;
-use ferrocx_core::{
-    ConfigError, Device, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle,
-};
+use ferrocx_core::{ConfigError, Device, DeviceError, FlowMatch};
 use ferrocx_mempool::{Mbuf, Pool, PoolConfig};
 
 use crate::config::{RssConfig, RxQueueConfig, TxQueueConfig};
 use crate::rss::Rss;
 use crate::rx::{RxQueue, Shape};
-use crate::tx::TxQueue;
+use crate::tx::{PrebuiltFrame, TxQueue};
 
 /// How the queues of a lane are made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -35,9 +35,14 @@ impl LaneConfig {
         ((self.rx.descriptors as usize) << log_segs) + self.tx.descriptors as usize
     }
 
-    /// Looks whether a pool suffices for `count` lanes. Without room for their rings it does not;
+    /// Looks whether lanes can be made so, and whether a pool suffices for `count` of them. Without
+    /// room for their rings it does not;
     /// with too little for their caches, one lane may starve of what another keeps.
-    fn check_pool(&self, device: &Device, pool: &Pool, count: usize) -> Result<(), DeviceError> {
+    fn check(&self, device: &Device, pool: &Pool, count: usize) -> Result<(), DeviceError> {
+        if self.rx.split.is_some() || self.rx.striding.is_some() {
+            let what = "a lane has one pool; make queues that split packets or stride one by one";
+            return Err(ConfigError::Conflict { what }.into());
+        }
         let stats = pool.stats();
         let free = stats.count.saturating_sub(stats.in_use) as usize;
         let rings = self.rings(Shape::of(device, pool, &self.rx)?.log_buffers());
@@ -59,27 +64,17 @@ impl LaneConfig {
     }
 }
 
-/// What leads packets to a lane as long as it lives.
-#[derive(Debug)]
-#[expect(dead_code, reason = "in force until it is dropped")]
-enum Steering {
-    /// Somebody else's table, which names the lane.
-    Shared,
-    /// All that nothing else takes.
-    All(Rss),
-    /// Packets that match.
-    Rule(FlowRuleHandle),
-}
-
 /// A receive and a send queue of one core. Buffers that were sent go back to the receive queue by
 /// themselves: a core that answers on the lane that it received on does without the pool's shared
 /// list. Between two lanes that holds as far as as much comes back.
 ///
+/// What leads packets to it is in force as long as the lane lives; of lanes that share the port's
+/// traffic, as long as one of them does: the share of one that is gone is dropped by the device,
+/// until [`Rss::set_reta`] gives it to others.
+///
 /// Belongs to one core at a time: bursts take `&mut self`.
 #[derive(Debug)]
 pub struct Lane {
-    // It goes before the queue that it leads to.
-    _steering: Steering,
     rx: RxQueue,
     tx: TxQueue,
 }
@@ -93,14 +88,21 @@ impl Lane {
     /// [`DeviceError::PoolTooSmallForLanes`], and those of [`RxQueue::new`], [`TxQueue::new`] and
     /// [`Rss::new`].
     pub fn all(device: &Device, pool: &Pool, config: &LaneConfig) -> Result<Self, DeviceError> {
-        config.check_pool(device, pool, 1)?;
-        let (rx, tx) = Self::queues(device, pool, config)?;
-        let rss = Rss::new(device, &[rx.queue_ref()], &RssConfig::default())?;
-        Ok(Self { _steering: Steering::All(rss), rx, tx })
+        config.check(device, pool, 1)?;
+        let mut lane = Self::unled(device, pool, config)?;
+        let rss = Rss::new(device, &[lane.rx.queue_ref()], &RssConfig::default())?;
+        lane.rx.keep(Arc::new(rss));
+        Ok(lane)
     }
 
-    /// Makes `count` lanes and spreads the port's traffic over them, as long as the [`Rss`] lives.
-    /// `pool` must have been registered: [`Device::register_pool`].
+    /// A lane that nothing leads to yet.
+    fn unled(device: &Device, pool: &Pool, config: &LaneConfig) -> Result<Self, DeviceError> {
+        let rx = RxQueue::new(device, pool, &config.rx)?;
+        Ok(Self { rx, tx: TxQueue::new(device, pool, &config.tx)? })
+    }
+
+    /// Makes `count` lanes and spreads the port's traffic over them by `rss`; what it is spread by
+    /// lives as long as one of them. `pool` must have been registered: [`Device::register_pool`].
     ///
     /// # Errors
     ///
@@ -110,16 +112,15 @@ impl Lane {
         pool: &Pool,
         count: usize,
         config: &LaneConfig,
-    ) -> Result<(Vec<Self>, Rss), DeviceError> {
-        config.check_pool(device, pool, count)?;
-        let make = |_| {
-            let (rx, tx) = Self::queues(device, pool, config)?;
-            Ok(Self { _steering: Steering::Shared, rx, tx })
-        };
-        let lanes = (0..count).map(make).collect::<Result<Vec<Self>, DeviceError>>()?;
+        rss: &RssConfig,
+    ) -> Result<Vec<Self>, DeviceError> {
+        config.check(device, pool, count)?;
+        let make = |_| Self::unled(device, pool, config);
+        let mut lanes = (0..count).map(make).collect::<Result<Vec<Self>, DeviceError>>()?;
         let queues: Vec<_> = lanes.iter().map(|lane| lane.rx.queue_ref()).collect();
-        let rss = Rss::new(device, &queues, &RssConfig::default())?;
-        Ok((lanes, rss))
+        let rss = Arc::new(Rss::new(device, &queues, rss)?);
+        lanes.iter_mut().for_each(|lane| lane.rx.keep(Arc::clone(&rss)));
+        Ok(lanes)
     }
 
     /// Makes a lane for the packets that match, and no others. The match is looked at before
@@ -127,32 +128,24 @@ impl Lane {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::PoolTooSmallForLanes`], and those of [`RxQueue::new`], [`TxQueue::new`] and
-    /// [`Device::add_flow_rule`].
+    /// [`DeviceError::PoolTooSmallForLanes`], and those of [`RxQueue::matching`] and
+    /// [`TxQueue::new`].
     pub fn matching(
         device: &Device,
         pool: &Pool,
         matches: FlowMatch,
         config: &LaneConfig,
     ) -> Result<Self, DeviceError> {
-        config.check_pool(device, pool, 1)?;
-        let (rx, tx) = Self::queues(device, pool, config)?;
-        let action = FlowAction::Queue(rx.queue_ref());
-        let rule = FlowRule { matches, action, mark: None, count: false };
-        let rule = device.add_flow_rule(&rule)?;
-        Ok(Self { _steering: Steering::Rule(rule), rx, tx })
+        config.check(device, pool, 1)?;
+        let rx = RxQueue::matching(device, pool, matches, &config.rx)?;
+        Ok(Self { rx, tx: TxQueue::new(device, pool, &config.tx)? })
     }
 
-    fn queues(
-        device: &Device,
-        pool: &Pool,
-        config: &LaneConfig,
-    ) -> Result<(RxQueue, TxQueue), DeviceError> {
-        if config.rx.split.is_some() || config.rx.striding.is_some() {
-            let what = "a lane has one pool; make queues that split packets or stride one by one";
-            return Err(ConfigError::Conflict { what }.into());
-        }
-        Ok((RxQueue::new(device, pool, &config.rx)?, TxQueue::new(device, pool, &config.tx)?))
+    /// The table by which the port's traffic is spread, to look at or replace; `None` of a lane
+    /// for packets that match. Lanes that were made together have the same.
+    #[must_use]
+    pub fn rss(&self) -> Option<&Rss> {
+        self.rx.rss()
     }
 
     /// Moves received packets to `out`, as many as there are and fit; returns how many. See
@@ -162,6 +155,20 @@ impl Lane {
     pub fn rx_burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         self.rx.recycle(&mut self.tx);
         self.rx.rx_burst(out)
+    }
+
+    /// Takes the next received packet, if there is one: for a core that acts on each as it comes.
+    /// See [`RxQueue::rx_one`].
+    #[inline]
+    pub fn rx_one(&mut self) -> Option<Mbuf> {
+        self.rx.rx_one_of_lane(&mut self.tx)
+    }
+
+    /// Sends one prebuilt frame; `false` if the ring is full or the queue has a fault. See
+    /// [`TxQueue::send_one`], and [`TxQueue::warm_up`] for the time in between.
+    #[inline(always)]
+    pub fn send_one<const BYTES: usize>(&mut self, frame: &PrebuiltFrame<BYTES>) -> bool {
+        self.tx.send_one(frame)
     }
 
     /// Sends packets from the front of `packets`, as many as fit the ring; returns how many were
@@ -186,7 +193,8 @@ impl Lane {
         mbuf.extend_from_slice(bytes).then_some(mbuf)
     }
 
-    /// The receive queue: counters, faults, sleeping.
+    /// The receive queue: counters, faults, sleeping. Packets are better received by the lane,
+    /// which takes buffers back from the send queue besides.
     #[must_use]
     pub fn rx(&mut self) -> &mut RxQueue {
         &mut self.rx

@@ -1,6 +1,8 @@
 //! Ethernet queues of ConnectX network adapters: polled, in bursts, on a
 //! [`Device`](ferrocx_core::Device) of `ferrocx-core`.
 //!
+//! Applications have its items at the root of the crate `ferrocx`.
+//!
 //! **This driver has never run on hardware.** It is tested against the software model of this
 //! project. Driver and model have the same authors, so their agreement proves little;
 //! `docs/SUPPORT.md` says what others judged. Where a comment cites "reference 6.3", it means that

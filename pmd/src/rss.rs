@@ -1,6 +1,10 @@
 //! Receiving on several queues: the table of queues (RQT) and what hashes into it (TIRs).
 
-use ferrocx_core::{ConfigError, Device, DeviceError, Handle, Routes, RxQueueRef, TrafficType};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ferrocx_core::{
+    ConfigError, Device, DeviceError, FlowRuleHandle, Handle, Routes, RxQueueRef, TrafficType,
+};
 use ferrocx_prm::tirc::{Tirc, disp_type, hash_field, hash_fn};
 
 use crate::config::RssConfig;
@@ -41,6 +45,16 @@ fn tirc(config: &RssConfig, traffic: TrafficType, rqtn: u32, first_rqn: u32) -> 
         .with_rx_hash_field_selector_outer(fields)
 }
 
+/// What leads packets to a queue as long as the queue has it.
+#[derive(Debug)]
+pub(crate) enum Steering {
+    /// A share of all that nothing else takes, or all of it.
+    Spread(Arc<Rss>),
+    /// Packets that match.
+    #[expect(dead_code, reason = "in force until it is dropped")]
+    Rule(FlowRuleHandle),
+}
+
 /// Traffic flows to the queues as long as this lives.
 #[derive(Debug)]
 #[must_use = "traffic flows as long as it lives"]
@@ -50,7 +64,7 @@ pub struct Rss {
     tirs: Vec<Handle>,
     rqt: Option<Handle>,
     queues: Vec<RxQueueRef>,
-    reta: Vec<u16>,
+    reta: Mutex<Vec<u16>>,
 }
 
 impl Rss {
@@ -88,13 +102,18 @@ impl Rss {
             }
         }
         let routes = Routes::new(device, &tirns)?;
+        let reta = Mutex::new(reta);
         Ok(Self { routes, tirs, rqt, queues: queues.to_vec(), reta })
     }
 
     /// The table in force: indices into the list of queues.
     #[must_use]
-    pub fn reta(&self) -> &[u16] {
-        &self.reta
+    pub fn reta(&self) -> Vec<u16> {
+        self.table().clone()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Vec<u16>> {
+        self.reta.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of queues.
@@ -110,16 +129,17 @@ impl Rss {
     /// [`ConfigError`] for a table of another length, or an index out of range; or what the device
     /// refused.
     #[doc(alias = "rte_eth_dev_rss_reta_update")]
-    pub fn set_reta(&mut self, reta: &[u16]) -> Result<(), DeviceError> {
+    pub fn set_reta(&self, reta: &[u16]) -> Result<(), DeviceError> {
         let Some(rqt) = &self.rqt else {
             let what = "there is one queue only, so there is no table; make it with more queues";
             return Err(ConfigError::Conflict { what }.into());
         };
-        let len = self.reta.len() as u64;
+        let mut table = self.table();
+        let len = table.len() as u64;
         ConfigError::range("entries of the RSS table", reta.len() as u64, len, len, "")?;
         check_indices(reta, self.queues.len())?;
         rqt.modify_rqt(&rqns(&self.queues, reta))?;
-        self.reta = reta.to_vec();
+        table.copy_from_slice(reta);
         Ok(())
     }
 

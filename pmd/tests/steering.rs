@@ -9,6 +9,7 @@ use ferrocx_core::{
     Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RxQueueRef,
 };
 use ferrocx_mempool::Pool;
+use ferrocx_net::ip;
 use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig};
 
 const MAC: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
@@ -90,7 +91,7 @@ fn table_can_be_changed_while_receiving() {
     let device = bench.device();
     let pool = pool(1024);
     let mut rx = queues(&device, &pool, 2);
-    let mut rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
+    let rss = Rss::new(&device, &refs(&rx), &RssConfig::default()).unwrap();
     let len = rss.reta().len();
     for target in [0, 1] {
         rss.set_reta(&vec![target; len]).unwrap();
@@ -144,7 +145,7 @@ fn rules_steer_mark_count_and_drop() {
             source: None,
             destination: Some(Ipv4Addr::new(10, 0, 0, 2).into()),
         }),
-        ip_protocol: Some(17),
+        ip_protocol: Some(ip::UDP),
         destination_port: Some(port.into()),
         ..FlowMatch::default()
     };

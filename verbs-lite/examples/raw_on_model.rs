@@ -8,9 +8,9 @@
 
 mod support;
 
-use ferrocx_core::{FlowMatch, MacAddr};
+use ferrocx_core::FlowMatch;
 use ferrocx_model::wire::TapWire;
-use ferrocx_net::ether::{self, Mac};
+use ferrocx_net::ether::{self, MacAddr};
 use ferrocx_net::icmpecho::{Station, Tail, Verdict, reply};
 use ferrocx_verbs_lite::*;
 use support::{Port, Result, one_port, two_ports, wait};
@@ -68,7 +68,7 @@ fn start(port: &Port, addresses: Vec<std::net::IpAddr>) -> Result<(Qp, Station)>
     for id in 0..RECEIVES {
         qp.post_recv(id, slot(&port.mr, id, SLOT)?)?;
     }
-    Ok((qp, Station { mac: Mac(port.context.device().mac().0), addresses }))
+    Ok((qp, Station { mac: port.context.device().mac(), addresses }))
 }
 
 /// Who has `address`? Source: RFC 826.

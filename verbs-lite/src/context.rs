@@ -8,7 +8,9 @@ use std::time::Duration;
 use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
 use ferrocx_mempool::unique_domain;
 use ferrocx_prm::Layout;
-use ferrocx_prm::caps::{AtomicCap, HcaCap, RoceCap, cap_type};
+use ferrocx_prm::caps::{
+    AtomicCap, HcaCap, RoceCap, atomic_operations, atomic_size, cap_type, roce_versions,
+};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
@@ -21,10 +23,8 @@ use crate::receivers::Receivers;
 use crate::types::{Gid, Mtu};
 use crate::uar::UarPool;
 
-/// Atomics that RDMA has: compare and swap, fetch and add. Source: reference 5.11.
-const ATOMICS: u32 = 0b11;
-/// `atomic_size_qp`: eight bytes.
-const ATOMIC_SIZE_8: u32 = 1 << 3;
+/// Atomics that RDMA has.
+const ATOMICS: u32 = atomic_operations::COMPARE_SWAP | atomic_operations::FETCH_ADD;
 /// Looks in a row at which the firmware waited before that is called neglect.
 const LOOKS_OF_NEGLECT: u32 = 2;
 /// Low byte of the first key that is made.
@@ -142,8 +142,7 @@ impl ContextCore {
         }
         let page = device.capability_page(cap_type::ROCE)?;
         let Some(roce) = RoceCap::read_from(&page) else { return Err(lacks("RoCE page")) };
-        // Bit 2 of the versions is v2. Source: reference 5.11.
-        if roce.roce_version() & 1 << 2 == 0 {
+        if roce.roce_version() & roce_versions::V2 == 0 {
             return Err(lacks("RoCE v2"));
         }
         let lkey = device.reserved_lkey()?;
@@ -421,7 +420,7 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         let page = device.capability_page(cap_type::ATOMIC)?;
         let atomic = AtomicCap::read_from(&page).unwrap_or_default();
         let has = atomic.atomic_operations() & ATOMICS == ATOMICS
-            && atomic.atomic_size_qp() & ATOMIC_SIZE_8 != 0;
+            && atomic.atomic_size_qp() & atomic_size::BYTES_8 != 0;
         caps.set(DeviceCaps::ATOMICS, has);
         let is_host_order = atomic.atomic_req_8b_endianness_mode() == 1;
         caps.set(DeviceCaps::ATOMICS_HOST_ORDER, has && is_host_order);

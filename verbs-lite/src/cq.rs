@@ -533,7 +533,7 @@ impl Completion {
             imm: has_imm.then_some(word),
             invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word), self.source.device)),
             source_qpn: Cqe64::RQPN.get(flags),
-            service_level: Cqe64::SL.get(flags) as u8,
+            network_hdr_type: Cqe64::SL.get(flags) as u8,
             has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),
             ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && Cqe64::L3_HDR_TYPE.get(types) != 0,

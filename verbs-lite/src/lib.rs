@@ -1,5 +1,7 @@
 //! RDMA verbs in user space, on the project's own driver: no kernel driver, no libibverbs.
 //!
+//! Applications have this crate as `ferrocx::verbs`.
+//!
 //! **This library has never run on hardware.** Stock verbs programs have been its peers over the
 //! model's wire, for SEND on RC, UC and UD, on RC for WRITE, READ, atomics, invalidation,
 //! fast-register keys, FMRs and windows, and for connections and groups; of raw packets, Linux's

@@ -269,7 +269,7 @@ impl<B: Buffers> Srq<B> {
     /// Writes a receive; the device is told by its ring.
     #[inline(always)]
     fn push(&mut self, wr_id: u64, buffers: B) -> Result<(), Refused<B>> {
-        let sge = buffers.only_sink();
+        let sge = buffers.only_recv_sge();
         // Those of one entry are written here, the others by a function of their own.
         let fits = |sge: &Sge| self.has_room() && sge.len != 0 && self.reach.takes(sge);
         let Some(sge) = sge.filter(fits) else { return self.push_any(wr_id, buffers) };

@@ -177,7 +177,10 @@ pub struct BindUntyped {
     pub old: Rkey,
     /// Low byte of the key that it will have.
     pub variant: u8,
-    /// Key of the region, first address in its space, and bytes: at most 2^31 - 1. Of no bytes, the
-    /// window is ended.
-    pub region: (Lkey, u64, u64),
+    /// Key of the region.
+    pub lkey: Lkey,
+    /// First address of the window, in the region's space.
+    pub addr: u64,
+    /// Bytes of the window, at most 2^31 - 1. Of none, it is ended.
+    pub len_bytes: u64,
 }

@@ -242,8 +242,9 @@ pub struct RecvInfo {
     pub invalidated: Option<InvalidatedRkey>,
     /// Datagrams: the sender's queue pair.
     pub source_qpn: u32,
-    /// Datagrams: the kind of their network header, 1 IPv6, 2 IPv4.
-    pub service_level: u8,
+    /// Datagrams: the kind of their network header, 1 IPv6, 2 IPv4. The device says so where
+    /// InfiniBand has the service level.
+    pub network_hdr_type: u8,
     /// The first 40 bytes of the buffer hold the sender's IP header: IPv4 in the last 20 of them.
     pub has_grh: bool,
     /// The sender asked for a solicited event.

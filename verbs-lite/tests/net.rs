@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::{Side, Two};
@@ -135,7 +136,8 @@ fn a_group_is_reported_when_joined_when_asked_for_and_when_left() {
     let two = Two::new();
     let mut host = Host::new(&two.b);
     let mut net = Network::open(&two.a.context, &config()).unwrap();
-    net.join("239.1.2.3".parse().unwrap(), None, None).unwrap();
+    let group = IpAddr::from([239, 1, 2, 3]);
+    net.join(group).unwrap();
     // To all IGMPv3 routers, 24 bytes of header, one hop, Router Alert; then one record.
     let report = |kind: &str| {
         let (to, ip) = (format!("01005e000016 {US} 0800"), "46c0 0028 0000 4000 0102");
@@ -153,10 +155,10 @@ fn a_group_is_reported_when_joined_when_asked_for_and_when_left() {
     )));
     hear(&two, &mut net, &mut host, report("02"));
     assert!(net.stats().reported >= 2 && net.stats().dropped == 0, "{:?}", net.stats());
-    assert!(net.leave("239.1.2.3".parse().unwrap(), None, None).unwrap());
-    assert!(!net.leave("239.1.2.3".parse().unwrap(), None, None).unwrap());
+    assert!(net.leave(group).unwrap());
+    assert!(!net.leave(group).unwrap());
     hear(&two, &mut net, &mut host, report("03"));
-    let text = net.join("10.0.0.1".parse().unwrap(), None, None).unwrap_err().to_string();
+    let text = net.join(IpAddr::from([10, 0, 0, 1])).unwrap_err().to_string();
     assert!(text.contains("is not the address of a group"), "{text}");
     two.world.assert_clean();
     drop(net);

@@ -229,8 +229,8 @@ fn a_read_comes_through_a_key_that_ends_with_it() {
     );
     assert_eq!(drained.free.len() + drained.bound.len(), 4);
     let mut bound = drained.bound.into_iter();
-    assert!(bound.any(|(tag, key)| tag == 50 && key.mr().unwrap().remote() == held.remote));
-    for (_, mut key) in bound {
+    assert!(bound.any(|one| one.tag == 50 && one.key.mr().unwrap().remote() == held.remote));
+    for TaggedKey { mut key, .. } in bound {
         key.revoke().unwrap();
         assert_eq!(key.state(), KeyState::Free);
     }

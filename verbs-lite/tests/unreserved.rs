@@ -70,5 +70,5 @@ fn an_address_handle_leads_to_other_queue_pairs_of_the_same_port() {
     let (_, received) = two.run(&mut qa, &mut qb);
     // 2: the sender's header is one of IPv4.
     let info = &received[0].recv;
-    assert_eq!((info.has_grh, info.service_level, received[0].byte_len), (true, 2, 104));
+    assert_eq!((info.has_grh, info.network_hdr_type, received[0].byte_len), (true, 2, 104));
 }

@@ -326,8 +326,16 @@ fn post_untyped(scene: &mut Scene, wr: &BindUntyped, mw: &UntypedMw) -> Result<(
 
 /// Binds an untyped window of `b`'s to `len` bytes of its region, under a variant; the syndrome.
 fn bind_untyped(scene: &mut Scene, mw: &UntypedMw, old: Rkey, variant: u8, len: usize) -> u8 {
-    let region = (scene.region.lkey(), scene.region.addr() + AT as u64, len as u64);
-    let wr = BindUntyped { wr_id: 1, flags: S, access: Access::REMOTE, old, variant, region };
+    let wr = BindUntyped {
+        wr_id: 1,
+        flags: S,
+        access: Access::REMOTE,
+        old,
+        variant,
+        lkey: scene.region.lkey(),
+        addr: scene.region.addr() + AT as u64,
+        len_bytes: len as u64,
+    };
     post_untyped(scene, &wr, mw).unwrap();
     let done = scene.settle();
     assert_eq!((done[0].wr_id, done[0].opcode), (1, WcOpcode::BindMw));
@@ -407,10 +415,18 @@ fn what_an_untyped_binding_may_not_say_is_refused_before_it_is_posted() {
     let mut scene = Scene::new();
     let pd = scene.two.b.pd.clone();
     let [mw, other] = [(); 2].map(|()| pd.alloc_untyped_mw(MwKind::Type2).unwrap());
-    let region = (scene.region.lkey(), scene.region.addr(), 8);
-    let (flags, access, old) = (S, Access::REMOTE_READ, mw.rkey());
-    let wr = BindUntyped { wr_id: 1, flags, access, old, variant: 1, region };
-    let long = BindUntyped { region: (region.0, region.1, 1 << 31), ..wr };
+    let (lkey, addr, old) = (scene.region.lkey(), scene.region.addr(), mw.rkey());
+    let wr = BindUntyped {
+        wr_id: 1,
+        flags: S,
+        access: Access::REMOTE_READ,
+        old,
+        variant: 1,
+        lkey,
+        addr,
+        len_bytes: 8,
+    };
+    let long = BindUntyped { len_bytes: 1 << 31, ..wr };
     assert_eq!(post_untyped(&mut scene, &long, &mw), Err(PostError::Window));
     assert_eq!(post_untyped(&mut scene, &wr, &other), Err(PostError::Window), "another's key");
     let foreign = scene.two.a.pd.alloc_untyped_mw(MwKind::Type2).unwrap();

@@ -34,7 +34,8 @@ const LIBRARIES: &[Row] = &[
     },
     Row {
         name: "ferrocx-core",
-        normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-mempool"],
+        // Of the net only what names a station and a protocol: it uses nothing itself.
+        normal: &["ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model"],
     },
     // Siblings: neither knows the other.

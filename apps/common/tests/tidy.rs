@@ -9,11 +9,13 @@
 //! | superlatives, open tasks without an issue | all text | none |
 //! | `forbid(unsafe_code)` or `deny(unsafe_code)` | root of each crate | present |
 //! | places of bits as numbers, constants of `ferrocx-prm` defined again | driver crates | none |
+//! | shifts and masks by numbers | driver crates | those of `device_words`, each with a reason |
 //! | inputs kept for a fuzz target | pmd/fuzz/corpus | 100 KiB, 200 files |
 //! | `set -euo pipefail`, `--help` | programs in scripts | present |
 //!
 //! A reason is a comment line in the first 40 lines that starts with `Long file:`.
 
+mod device_words;
 mod tree;
 
 use std::{
@@ -54,6 +56,10 @@ const BANNED: &[&str] = &[
 const OPEN: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
 
 /// Crates that drive the device: every place and value of a bit is that of `ferrocx-prm`.
+///
+/// Not among them: `ferrocx-bus`, which knows no structure of the device (its numbers are those of
+/// Linux's VFIO and of PCI); `ferrocx-nvme`, whose device is another, with its layouts in that
+/// crate; `ferrocx-verbs-abi`, whose numbers are those of the C interface, one table of them.
 const DRIVERS: &[&str] = &["pmd/core/src/", "pmd/src/", "verbs-lite/src/"];
 
 /// Crates without a line of unsafe code.
@@ -227,6 +233,9 @@ fn respelled(path: &str, text: &str, names: &[String]) -> Vec<String> {
         if has_literal_place(line) {
             say("the place of a field as a number; name the field of ferrocx-prm".into());
         }
+        if device_words::has_literal_bits(line) && !device_words::may_stay(path, line) {
+            say("bits as a number; name the field of ferrocx-prm, or say why not".into());
+        }
         let literal = |value: &str| {
             value
                 .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
@@ -259,6 +268,8 @@ fn every_bit_has_one_place() {
         .flat_map(|(path, text)| respelled(path, text, &names))
         .collect();
     assert!(found.is_empty(), "{} findings:\n{}", found.len(), found.join("\n"));
+    let stale = device_words::stale(|path| files.get(path).map(String::as_str));
+    assert!(stale.is_empty(), "{}", stale.join("\n"));
 
     let planted = |line: &str| respelled("a.rs", line, &names).len();
     for line in [
@@ -270,6 +281,10 @@ fn every_bit_has_one_place() {
         "const CE_ALWAYS: u32 = 2 << 2;",
         "const WQ_CYCLIC: u32 = 1;",
         "    const L4_UDP: u32 = 1 << 30;",
+        "let is_fragment = cqe.load(WORD) >> 17;",
+        "if word & 0x0000_ff00 == 0 {",
+        "let key = index << 8 | variant;",
+        "if versions() & 1 << 2 == 0 {",
     ] {
         assert_eq!(planted(line), 1, "{line}");
     }
@@ -278,6 +293,9 @@ fn every_bit_has_one_place() {
         "bar.read_be32(offset::HEALTH_BUFFER + at)",
         "const BURST: usize = 32;",
         "const CE: u32 = CE_ALWAYS;",
+        "let iova = u64::from(high) << 32 | low;",
+        "const CHUNK_BYTES: usize = 2 << 20;",
+        "let is_ok = Cqe64::L3_OK.get(word) != 0 && &0u8 != byte;",
     ] {
         assert_eq!(planted(line), 0, "{line}");
     }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use ferrocx_model::roce::icrc::icrc;
 use ferrocx_model::wire::SplitMix64;
+use ferrocx_net::ip;
 use ferrocx_prm::Layout;
 use ferrocx_prm::mad::{
     BASE_VERSION, CLASS_CM, CM_CLASS_VERSION, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu, CmaHeader,
@@ -18,9 +19,6 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 const ARP: [u8; 2] = [0x08, 0x06];
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
-const UDP: u8 = 17;
-const IGMP: u8 = 2;
-const ICMPV6: u8 = 58;
 const ROCE_PORT: u16 = 4791;
 /// Shortest Ethernet frame without its check sequence. Source: IEEE 802.3, 4A.4.2.
 const MIN_FRAME: usize = 60;
@@ -81,7 +79,7 @@ fn roce(to: usize, number: u64, transport: &[u8]) -> Vec<u8> {
     let (mac, ip) = stranger(number);
     let mut frame = ethernet(mac_of(to), mac, IPV4);
     let udp_len = 8 + transport.len() + 4;
-    ipv4(&mut frame, ip, ip_of(to), UDP, udp_len);
+    ipv4(&mut frame, ip, ip_of(to), ip::UDP, udp_len);
     frame.extend((0xc000 | number as u16 & 0x3fff).to_be_bytes());
     frame.extend(ROCE_PORT.to_be_bytes());
     frame.extend((udp_len as u16).to_be_bytes());
@@ -196,12 +194,12 @@ fn nd(random: &mut SplitMix64, to: usize) -> Vec<u8> {
     message.extend([kind - 134, 1]);
     message.extend(mac);
     let mut frame = ethernet(mac_of(to), mac, IPV6);
-    frame.extend([0x60, 0, 0, 0, 0, message.len() as u8, ICMPV6, 255]);
+    frame.extend([0x60, 0, 0, 0, 0, message.len() as u8, ip::ICMPV6, 255]);
     frame.extend(source);
     frame.extend(source);
     let mut pseudo = [&source[..], &source].concat();
     pseudo.extend((message.len() as u32).to_be_bytes());
-    pseudo.extend([0, 0, 0, ICMPV6]);
+    pseudo.extend([0, 0, 0, ip::ICMPV6]);
     pseudo.extend(&message);
     let checksum = sum(&pseudo, 0).to_be_bytes();
     message[2..4].copy_from_slice(&checksum);
@@ -218,7 +216,7 @@ fn igmp(random: &mut SplitMix64) -> Vec<u8> {
     message.extend([0, 0, 0, 0, 0, 0]);
     let checksum = sum(&message, 0).to_be_bytes();
     message[2..4].copy_from_slice(&checksum);
-    ipv4(&mut frame, ip, group, IGMP, message.len());
+    ipv4(&mut frame, ip, group, ip::IGMP, message.len());
     frame.extend(message);
     frame
 }

@@ -5,7 +5,7 @@ use ferrocx_mempool::{Mbuf, OlFlags, PacketType, PoolCache};
 
 use crate::{
     checksum,
-    ether::{self, Mac},
+    ether::{self, MacAddr},
     icmpecho::{self, Station, Tail, Verdict},
     reason::{Drops, Reason},
 };
@@ -18,9 +18,9 @@ pub enum Engine {
     /// Writes both addresses.
     Mac {
         /// The peer.
-        destination: Mac,
+        destination: MacAddr,
         /// The port that the frame leaves from.
-        source: Mac,
+        source: MacAddr,
     },
     /// Exchanges the addresses.
     MacSwap,

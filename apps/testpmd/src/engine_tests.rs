@@ -48,7 +48,7 @@ fn io_changes_nothing() {
 fn mac_writes_both_addresses_and_macswap_exchanges_them() {
     let pool = pool();
     let mut frames = burst(&pool, 2);
-    let mut mac = Engine::Mac { destination: Mac([0xd; 6]), source: Mac([0xa; 6]) };
+    let mut mac = Engine::Mac { destination: MacAddr([0xd; 6]), source: MacAddr([0xa; 6]) };
     assert_eq!(run(&mut mac, &mut frames, &pool).total(), 0);
     assert_eq!(frames[1].data()[..15], [13, 13, 13, 13, 13, 13, 10, 10, 10, 10, 10, 10, 12, 13, 1]);
     assert_eq!(run(&mut Engine::MacSwap, &mut frames, &pool).total(), 0);
@@ -99,7 +99,7 @@ fn dropping_any_subset_keeps_the_order_of_the_rest() {
 }
 
 fn station() -> Station {
-    Station { mac: Mac([2, 0, 0, 0, 0, 1]), addresses: Vec::new() }
+    Station { mac: MacAddr([2, 0, 0, 0, 0, 1]), addresses: Vec::new() }
 }
 
 /// An ICMP echo request with `payload` bytes of data.

@@ -23,9 +23,9 @@
 //!
 //! ```
 //! use ferrocx_testpmd::icmpecho::{self, Station, Tail, Verdict};
-//! use ferrocx_testpmd::{ether::Mac, reason::Reason};
+//! use ferrocx_testpmd::{ether::MacAddr, reason::Reason};
 //!
-//! let station = Station { mac: Mac([2, 0, 0, 0, 0, 1]), addresses: Vec::new() };
+//! let station = Station { mac: MacAddr([2, 0, 0, 0, 0, 1]), addresses: Vec::new() };
 //! let verdict = icmpecho::reply(&mut [0; 10], Tail::NONE, &station);
 //! assert_eq!(verdict, Verdict::Drop(Reason::Runt));
 //! ```
@@ -51,7 +51,7 @@ pub mod totals;
 pub mod txonly;
 pub mod worker;
 
-pub use ferrocx_net::{checksum, ether, icmpecho, reason};
+pub use ferrocx_net::{checksum, ether, icmpecho, ip, reason};
 
 /// Runs what the command line says, prints the report, and checks that its totals add up.
 ///

@@ -10,7 +10,7 @@ use ferrocx_pmd::{
 
 use crate::{
     config::{Config, Mode, QueueSettings},
-    ether::Mac,
+    ether::MacAddr,
     payload::Payloads,
 };
 
@@ -85,8 +85,8 @@ impl Port {
 
     /// The address of the port.
     #[must_use]
-    pub fn mac(&self) -> Mac {
-        Mac(self.device.mac().0)
+    pub fn mac(&self) -> MacAddr {
+        self.device.mac()
     }
 
     /// Makes the receive queues, filled; nothing arrives before [`Port::start`].

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     config::{Config, Mode},
-    ether::Mac,
+    ether::MacAddr,
     link_partner::LinkPartnerReport,
     profile::{Profile, Shares},
     totals::{Counts, Imbalance},
@@ -49,7 +49,7 @@ pub struct PortReport {
     /// How the device is reached: vfio or model.
     pub transport: &'static str,
     /// Its address.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// How its buffers are addressed.
     pub key_mode: String,
     /// Pages of its buffers, in bytes.

@@ -14,7 +14,7 @@ use ferrocx_pmd::{RxQueue, TxQueue};
 use crate::{
     config::{Config, Mode, WireSpec},
     engine::{Engine, Offloads},
-    ether::Mac,
+    ether::MacAddr,
     icmpecho::Station,
     link_partner::{LinkPartnerReport, LinkPartners},
     payload::Payloads,
@@ -196,8 +196,8 @@ fn launch<const N: usize>(
 }
 
 /// The default destination of a port: locally administered, and not one of the ports'.
-fn default_peer(port: usize) -> Mac {
-    Mac([2, 0, 0, 0, 0, u8::try_from(port).unwrap_or(u8::MAX)])
+fn default_peer(port: usize) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 0, u8::try_from(port).unwrap_or(u8::MAX)])
 }
 
 fn engine(config: &Config, from: &Port, to: &Port) -> Engine {

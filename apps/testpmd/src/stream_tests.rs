@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use ferrocx_mempool::{Pool, PoolConfig, RegionConfig};
 
 use super::*;
-use crate::{config::Load, ether::Mac};
+use crate::{config::Load, ether::MacAddr};
 
 fn pool(count: usize) -> Pool {
     let region = RegionConfig::heap(0);
@@ -128,7 +128,7 @@ fn consumed_frames_are_never_sent() {
 
 fn source(count: Option<u64>, rate: Option<u64>) -> Source {
     let load = Load { sizes: vec![64], flows: 1, rate: None };
-    Source::new(Frames::new(&load, Mac([2; 6]), Mac([6; 6]), 0), count, rate)
+    Source::new(Frames::new(&load, MacAddr([2; 6]), MacAddr([6; 6]), 0), count, rate)
 }
 
 #[test]

@@ -6,7 +6,8 @@
 use crate::{
     checksum,
     config::{Load, MIN_FRAME_BYTES},
-    ether::Mac,
+    ether::MacAddr,
+    ip,
 };
 
 const ETHERNET_BYTES: usize = 14;
@@ -19,7 +20,6 @@ const NUMBER_BYTES: usize = 16;
 const FIRST_PORT: u16 = 1024;
 /// UDP destination port: the first of those that are nobody's (RFC 6335 section 6).
 const TO_PORT: u16 = 49152;
-const UDP: u8 = 17;
 const TTL: u8 = 64;
 
 const _: () = assert!(NUMBER_AT + NUMBER_BYTES <= MIN_FRAME_BYTES);
@@ -36,7 +36,7 @@ impl Frames {
     /// Frames of `load` from `source` to `destination`, sent by stream `stream` of this run: the
     /// stream tells its flows from those of the others.
     #[must_use]
-    pub fn new(load: &Load, source: Mac, destination: Mac, stream: u8) -> Self {
+    pub fn new(load: &Load, source: MacAddr, destination: MacAddr, stream: u8) -> Self {
         let flows = 0..load.flows;
         let templates = flows.flat_map(|flow| {
             load.sizes.iter().map(move |&size| template(size, flow, source, destination, stream))
@@ -69,7 +69,13 @@ impl Frames {
     }
 }
 
-fn template(size: usize, flow: u16, source: Mac, destination: Mac, stream: u8) -> Box<[u8]> {
+fn template(
+    size: usize,
+    flow: u16,
+    source: MacAddr,
+    destination: MacAddr,
+    stream: u8,
+) -> Box<[u8]> {
     let mut frame = vec![0; size];
     frame[..6].copy_from_slice(&destination.0);
     frame[6..12].copy_from_slice(&source.0);
@@ -84,7 +90,7 @@ fn template(size: usize, flow: u16, source: Mac, destination: Mac, stream: u8) -
     // Don't fragment.
     ip[6] = 0x40;
     ip[8] = TTL;
-    ip[9] = UDP;
+    ip[9] = ip::UDP;
     ip[12..16].copy_from_slice(&from);
     ip[16..20].copy_from_slice(&to);
     let header = checksum::finish(checksum::sum(&ip[..IPV4_BYTES]));
@@ -99,7 +105,7 @@ fn template(size: usize, flow: u16, source: Mac, destination: Mac, stream: u8) -
     }
     // Number 0 and its inverse.
     udp[UDP_BYTES + 8..UDP_BYTES + 16].fill(0xff);
-    let pseudo = checksum::pseudo_v4(from, to, UDP, u16::from_be_bytes(udp_len));
+    let pseudo = checksum::pseudo_v4(from, to, ip::UDP, u16::from_be_bytes(udp_len));
     let field = match checksum::finish(pseudo + checksum::sum(udp)) {
         // RFC 768: a computed zero is sent as all ones, as zero means no checksum.
         0 => 0xffff,
@@ -130,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_first_frame_has_these_bytes() {
-        let mut frames = Frames::new(&load(&[60], 1), Mac([2; 6]), Mac([6; 6]), 3);
+        let mut frames = Frames::new(&load(&[60], 1), MacAddr([2; 6]), MacAddr([6; 6]), 3);
         let expected = [
             6, 6, 6, 6, 6, 6, 2, 2, 2, 2, 2, 2, 0x08, 0x00, // Ethernet
             0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, 17, 0xab, 0x98, 198, 18, 3, 1, 198, 19, 0,
@@ -143,7 +149,7 @@ mod tests {
 
     #[test]
     fn sizes_and_flows_take_turns_and_numbers_go_up() {
-        let mut frames = Frames::new(&load(&[60, 61], 2), Mac([2; 6]), Mac([6; 6]), 0);
+        let mut frames = Frames::new(&load(&[60, 61], 2), MacAddr([2; 6]), MacAddr([6; 6]), 0);
         frames.next_number = u64::MAX - 1;
         for (len, flow, number) in
             [(60, 0, u64::MAX - 1), (61, 0, u64::MAX), (60, 1, 0), (61, 1, 1), (60, 0, 2)]
@@ -158,7 +164,7 @@ mod tests {
     #[test]
     fn every_frame_is_intact() {
         let sizes: Vec<usize> = (60..80).chain([1514, 1518, 9018]).collect();
-        let mut frames = Frames::new(&load(&sizes, 3), Mac([2; 6]), Mac([6; 6]), 0);
+        let mut frames = Frames::new(&load(&sizes, 3), MacAddr([2; 6]), MacAddr([6; 6]), 0);
         frames.next_number = 0x0123_4567_89ab_cdef;
         for _ in 0..sizes.len() * 3 {
             let frame = next(&mut frames);

@@ -28,7 +28,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 
 use ferrocx::TxQueue;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::Packet;
 use zerocopy::IntoBytes;
 
@@ -53,9 +53,9 @@ const PORTS: std::ops::Range<u16> = 40_000..60_000;
 #[derive(Debug, Clone)]
 pub struct GatewayConfig {
     /// Our station and address; the port is chosen for each connection.
-    pub local: (Mac, SocketAddr),
+    pub local: (MacAddr, SocketAddr),
     /// The exchange's order entry, and the station that leads to it.
-    pub remote: (Mac, SocketAddr),
+    pub remote: (MacAddr, SocketAddr),
     /// The member.
     pub user: Text<6>,
     /// Its password.
@@ -415,7 +415,7 @@ impl Gateway {
     }
 
     /// The station that leads to the exchange from the next connection on.
-    pub const fn set_station(&mut self, station: Mac) {
+    pub const fn set_station(&mut self, station: MacAddr) {
         self.config.remote.0 = station;
     }
 

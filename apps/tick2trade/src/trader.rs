@@ -16,13 +16,14 @@ mod operation;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
-use ferrocx::net::ether::Mac;
+use ferrocx::MacAddr;
+use ferrocx::net::ip;
 use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
 use ferrocx::verbs::net::{NetConfig, NetError, Network};
 use ferrocx::verbs::{GidConfig, RdmaContext, VerbsError};
 use ferrocx::{
-    Clock, DeviceError, FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Mbuf, OlFlags,
-    Port, RxQueue, RxQueueConfig, TimeBase, TxQueue, TxQueueConfig,
+    Clock, DeviceError, FlowMatch, Ipv4Match, Mbuf, OlFlags, Port, RxQueue, RxQueueConfig,
+    TimeBase, TxQueue, TxQueueConfig,
 };
 use thiserror::Error;
 use zerocopy::IntoBytes;
@@ -39,8 +40,6 @@ use crate::strategy::Strategy;
 use crate::tcp;
 use crate::timed::{Stages, Timed};
 
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 /// Time between two looks of the network and the clock, ns.
 const HOUSE_NS: u64 = 1_000_000;
 const CLOCK_NS: u64 = 1_000_000_000;
@@ -124,8 +123,6 @@ pub enum TraderError {
 /// A receive queue, and the rule that leads to it.
 #[derive(Debug)]
 struct Fed {
-    // It goes before the queue that it leads to.
-    _rule: FlowRuleHandle,
     rx: RxQueue,
     address: SocketAddr,
 }
@@ -137,10 +134,8 @@ impl Fed {
         address: SocketAddr,
         config: &RxQueueConfig,
     ) -> Result<Self, DeviceError> {
-        let rx = RxQueue::new(port.device(), port.pool(), config)?;
-        let action = FlowAction::Queue(rx.queue_ref());
-        let rule = FlowRule { matches, action, mark: None, count: false };
-        Ok(Self { _rule: port.device().add_flow_rule(&rule)?, rx, address })
+        let rx = RxQueue::matching(port.device(), port.pool(), matches, config)?;
+        Ok(Self { rx, address })
     }
 }
 // ANCHOR_END: fed
@@ -234,9 +229,8 @@ impl<S: Strategy> Trader<S> {
         let mut net = NetConfig::default();
         net.neighbours.lifetime = STATION_LIFETIME;
         let mut network = Network::open(&context, &net)?;
-        let mac = |path: ferrocx::verbs::Path| Mac(path.dmac.0);
-        let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
-        let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
+        let orders_mac = network.resolve_and_wait((*config.orders.ip()).into())?.dmac;
+        let requests_mac = network.resolve_and_wait((*config.requests.ip()).into())?.dmac;
         let feed = RxQueueConfig { timestamps: config.measure, ..RxQueueConfig::default() };
         let plain = RxQueueConfig::default();
         let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
@@ -244,27 +238,28 @@ impl<S: Strategy> Trader<S> {
         let [a, b] = config.lines;
         let feeds = [udp(a, &feed)?, udp(b, &feed)?, udp(own, &plain)?];
         for line in config.lines {
-            network.join((*line.ip()).into(), None, None)?;
+            network.join(IpAddr::from(*line.ip()))?;
         }
-        let local_mac = Mac(device.mac().0);
-        let session = |mac: Mac, at: SocketAddrV4, is_snapshot: bool| -> Result<_, TraderError> {
-            let gateway = GatewayConfig {
-                local: (local_mac, SocketAddrV4::new(config.address, 0).into()),
-                remote: (mac, at.into()),
-                user: config.user,
-                password: config.password,
-                retry_ns: 100_000_000,
-                timeout_ms: config.timeout_ms,
-                is_snapshot,
+        let local_mac = device.mac();
+        let session =
+            |mac: MacAddr, at: SocketAddrV4, is_snapshot: bool| -> Result<_, TraderError> {
+                let gateway = GatewayConfig {
+                    local: (local_mac, SocketAddrV4::new(config.address, 0).into()),
+                    remote: (mac, at.into()),
+                    user: config.user,
+                    password: config.password,
+                    retry_ns: 100_000_000,
+                    timeout_ms: config.timeout_ms,
+                    is_snapshot,
+                };
+                let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
+                let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
+                Ok((fed, Gateway::idle(gateway, tx, now_ns())?))
             };
-            let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
-            let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
-            Ok((fed, Gateway::idle(gateway, tx, now_ns())?))
-        };
         let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
         let snapshot = match config.snapshots {
             Some(at) => {
-                let station = mac(network.resolve_and_wait((*at.ip()).into())?);
+                let station = network.resolve_and_wait((*at.ip()).into())?.dmac;
                 let (fed, mut session) = session(station, at, true)?;
                 if config.joins_late {
                     session.begin(now_ns());
@@ -512,7 +507,7 @@ pub fn feed_frame<S: Strategy>(
 fn tcp_from(at: SocketAddrV4, own: Ipv4Addr) -> FlowMatch {
     FlowMatch {
         ipv4: Some(Ipv4Match { source: Some((*at.ip()).into()), destination: Some(own.into()) }),
-        ip_protocol: Some(TCP),
+        ip_protocol: Some(ip::TCP),
         source_port: Some(at.port().into()),
         ..FlowMatch::default()
     }
@@ -521,7 +516,7 @@ fn tcp_from(at: SocketAddrV4, own: Ipv4Addr) -> FlowMatch {
 fn udp_to(at: SocketAddrV4) -> FlowMatch {
     FlowMatch {
         ipv4: Some(Ipv4Match { source: None, destination: Some((*at.ip()).into()) }),
-        ip_protocol: Some(UDP),
+        ip_protocol: Some(ip::UDP),
         destination_port: Some(at.port().into()),
         ..FlowMatch::default()
     }

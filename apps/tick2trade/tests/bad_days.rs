@@ -7,7 +7,7 @@
 mod day;
 
 use day::{Day, lock};
-use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Transport};
 use ferrocx_tick2trade::book::{Health, Level};
 use ferrocx_tick2trade::engine::{Engine, EngineConfig};
@@ -232,8 +232,8 @@ fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
 fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let venue = VenueConfig::default();
     let mac = match to.ip().is_multicast() {
-        true => group_mac((*to.ip()).into()),
-        false => Mac(day.port.device().mac().0),
+        true => MacAddr::of_ipv4_group(*to.ip()),
+        false => day.port.device().mac(),
     };
     let headers = Headers {
         destination_mac: mac,
@@ -289,7 +289,7 @@ fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
     let segment = Headers {
         source: (venue.address, venue.orders_port).into(),
         destination: (day.config.address, 9).into(),
-        destination_mac: Mac(day.port.device().mac().0),
+        destination_mac: day.port.device().mac(),
         source_mac: venue.mac,
         vlan_tci: None,
         hop_limit: 64,

@@ -9,14 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrocx::model::wire::{Fcs, Impair, ImpairConfig, Link, SplitMix64, TapWire, Wire, link};
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::Packet;
 use ferrocx_tick2trade::latency::now_ns;
 use ferrocx_tick2trade::tcp::{Client, Closed, Config, Refused, Seq, State};
 
 const OURS: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 const KERNEL: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 2);
-const OUR_MAC: Mac = Mac([0x02, 0xe0, 0, 0, 1, 1]);
+const OUR_MAC: MacAddr = MacAddr([0x02, 0xe0, 0, 0, 1, 1]);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How bad the wire is for what we send, and for what the kernel sends.
@@ -75,7 +75,7 @@ impl End {
         let text = std::fs::read_to_string(format!("/sys/class/net/{tap}/address")).unwrap();
         let bytes: Vec<u8> =
             text.trim().split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        let kernel_mac = Mac(bytes.try_into().unwrap());
+        let kernel_mac = MacAddr(bytes.try_into().unwrap());
         let wire = TapWire::open(tap).unwrap();
         let mut wire = Impair::new(wire, bad.out, SplitMix64::new(seed));
         let (near, far) = link(1 << 20);

@@ -4,7 +4,7 @@
 mod day;
 
 use day::Day;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_tick2trade::exchange::VenueConfig;
 use ferrocx_tick2trade::gateway::GatewayState;
 use ferrocx_tick2trade::latency::now_ns;
@@ -148,7 +148,7 @@ fn answers_that_do_not_come_end_in_a_mass_cancel_and_another_connection() {
 #[test]
 fn an_exchange_that_moved_is_found_again() {
     let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 500);
-    let station = Mac([0x02, 0xe0, 0, 0, 0, 9]);
+    let station = MacAddr([0x02, 0xe0, 0, 0, 0, 9]);
     day.venue(|venue| venue.move_to(station));
     // It says so, as who takes an address over does: an answer that nobody asked for.
     let mut frame = vec![0xff; 6];

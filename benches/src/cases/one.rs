@@ -2,7 +2,7 @@
 
 use ferrocx_bus::DoorbellKind;
 use ferrocx_model::played::PlayedTx;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport};
 use ferrocx_pmd::{Field, PrebuiltFrame, TxQueue, TxQueueConfig};
 
@@ -63,8 +63,8 @@ impl One {
     fn new(bench: &Bench, config: TxQueueConfig, send: Send) -> Self {
         let (queue, played) = bench.tx(&TxQueueConfig { descriptors: RING, ..config });
         let headers = Headers {
-            destination_mac: Mac([2, 0, 0, 0, 0, 2]),
-            source_mac: Mac([2, 0, 0, 0, 0, 1]),
+            destination_mac: MacAddr([2, 0, 0, 0, 0, 2]),
+            source_mac: MacAddr([2, 0, 0, 0, 0, 1]),
             vlan_tci: None,
             source: "192.0.2.1:4000".parse().expect("an address"),
             destination: "192.0.2.2:5000".parse().expect("an address"),

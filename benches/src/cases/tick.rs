@@ -4,7 +4,7 @@
 use std::cell::Cell;
 
 use ferrocx_model::played::{PlayedRx, PlayedTx};
-use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport, tcp as flags};
 use ferrocx_pmd::{RxQueue, RxQueueConfig, TxQueueConfig};
 use ferrocx_tick2trade::engine::{Engine, EngineConfig};
@@ -157,8 +157,8 @@ impl<const ACT: u8> Tick<ACT> {
             bench.tx(&TxQueueConfig { descriptors: 2048, ..TxQueueConfig::default() });
         let address = |text: &str| text.parse().expect("an address");
         let tcp = tcp::Config::new(
-            (Mac([2, 0, 0, 0, 0, 1]), address("198.18.0.2:40000")),
-            (Mac([2, 0, 0, 0, 0, 2]), address("198.18.0.1:9000")),
+            (MacAddr([2, 0, 0, 0, 0, 1]), address("198.18.0.2:40000")),
+            (MacAddr([2, 0, 0, 0, 0, 2]), address("198.18.0.1:9000")),
         );
         let symbols = vec![Text::new("AAPL").expect("a name")];
         let limits = Limits { position_shares: u32::MAX, credit: u64::MAX, ..Limits::default() };
@@ -168,7 +168,7 @@ impl<const ACT: u8> Tick<ACT> {
         let initial = tcp::Seq(u32::MAX - 100);
         let line = OrderLine::connect(tcp.clone(), initial, tx, 0).expect("a connection");
         let feed = Headers {
-            destination_mac: group_mac([239, 1, 1, 1].into()),
+            destination_mac: MacAddr::of_ipv4_group([239, 1, 1, 1].into()),
             source_mac: tcp.remote_mac,
             vlan_tci: None,
             source: address("198.18.0.1:9001"),

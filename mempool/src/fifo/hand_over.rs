@@ -26,6 +26,22 @@ pub struct HandOver<'a, const N: usize> {
     pub(super) taken: usize,
 }
 
+impl MbufFifo {
+    /// Starts to move packets from the front of `packets` to the end of the list. What is left when
+    /// the hand-over ends stays in `packets`.
+    #[inline(always)]
+    pub fn hand_over<'a, const N: usize>(
+        &'a mut self,
+        packets: &'a mut ArrayVec<Mbuf, N>,
+    ) -> HandOver<'a, N> {
+        self.end_line();
+        let len = packets.len();
+        // SAFETY: the hand-over owns the packets until its end.
+        unsafe { packets.set_len(0) };
+        HandOver { fifo: self, packets, len, taken: 0 }
+    }
+}
+
 impl<const N: usize> HandOver<'_, N> {
     /// The packets that are left.
     #[inline(always)]

@@ -186,20 +186,6 @@ impl MbufFifo {
         Ok(())
     }
 
-    /// Starts to move packets from the front of `packets` to the end of the list. What is left when
-    /// the hand-over ends stays in `packets`.
-    #[inline(always)]
-    pub fn hand_over<'a, const N: usize>(
-        &'a mut self,
-        packets: &'a mut ArrayVec<Mbuf, N>,
-    ) -> HandOver<'a, N> {
-        self.end_line();
-        let len = packets.len();
-        // SAFETY: the hand-over owns the packets until its end.
-        unsafe { packets.set_len(0) };
-        HandOver { fifo: self, packets, len, taken: 0 }
-    }
-
     /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows the device's
     /// address of each room to `each`. Their headers are untouched, as by
     /// [`PoolCache::get_raw_bulk`]. Returns how many: 0 if the pool has too few, or the list

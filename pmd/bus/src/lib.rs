@@ -1,5 +1,7 @@
 //! BAR, DMA and doorbell access to a ConnectX device: VFIO or the software model.
 //!
+//! Applications have this crate as `ferrocx::bus`.
+//!
 //! This crate is the one seam between the driver and whatever stands behind it. A driver holds an
 //! `Arc<dyn` [`Transport`]`>` and never learns which one; a model holds a [`local::DeviceSide`] and
 //! never learns who drives it.

@@ -18,13 +18,13 @@ use std::time::Duration;
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{
-    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, PORT_TYPE_ETHERNET, cap_type,
-    nic_flow_table,
+    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, PORT_TYPE_ETHERNET, cap_op_mod,
+    cap_type, nic_flow_table,
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::device::{
     DisableHca, EnableHca, InitHca, QueryHcaCap, QueryIssi, QueryPages, SetHcaCap, SetIssi,
-    TeardownHca, query_pages,
+    TeardownHca, query_pages, supported_issi,
 };
 use ferrocx_prm::cmd::port::access_reg;
 use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, offset};
@@ -213,8 +213,13 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
 /// Reads the words of the init segment that can be read.
 fn read_init_segment(bar: &dyn Bar) -> InitSegment {
     let mut words = InitSegment::zeroed();
-    for at in [0x00, 0x04, 0x10, 0x14] {
-        words.0[at..at + 4].copy_from_slice(&bar.read_be32(at as u64).to_be_bytes());
+    for field in [
+        InitSegment::FW_REV_MAJOR,
+        InitSegment::CMD_INTERFACE_REV,
+        InitSegment::CMDQ_PHY_ADDR_63_32,
+        InitSegment::LOG_CMDQ_SIZE,
+    ] {
+        field.write_word(&mut words.0, bar.read_be32(field.offset as u64));
     }
     words
 }
@@ -222,7 +227,7 @@ fn read_init_segment(bar: &dyn Bar) -> InitSegment {
 /// ISSI 1 if the device has it: every object of this driver is described in its terms.
 fn negotiate(control: &mut Control) -> Result<(), DeviceError> {
     let issi = control.call(&QueryIssi::input()).during("asking for the interface's version")?;
-    if issi.supported_issi_dw0() & 0b10 == 0 {
+    if issi.supported_issi_dw0() & supported_issi::ISSI_1 == 0 {
         return Err(unsupported("interface version 1 (ISSI)", "update its firmware"));
     }
     let input = SetIssi::input().with_current_issi(1);
@@ -243,7 +248,7 @@ pub(crate) fn query_caps(
     control: &mut Control,
     page: u32,
 ) -> Result<[u8; CAP_PAGE_BYTES], DeviceError> {
-    let input = QueryHcaCap::input().with_op_mod(page << 1 | 1);
+    let input = QueryHcaCap::input().with_op_mod(cap_op_mod(page, true));
     Ok(control.call(&input).during("reading capabilities")?.capability())
 }
 
@@ -260,7 +265,7 @@ fn set_cap<L: Layout>(
 ) -> Result<(), DeviceError> {
     let mut bytes = query_caps(control, page)?;
     change(L::load(&bytes[..L::SIZE_BYTES])).write_to(&mut bytes);
-    let input = SetHcaCap::input().with_op_mod(page << 1).with_capability(bytes);
+    let input = SetHcaCap::input().with_op_mod(cap_op_mod(page, false)).with_capability(bytes);
     control.call(&input).during("setting capabilities").map(|_| ())
 }
 

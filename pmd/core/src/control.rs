@@ -16,7 +16,7 @@ use ferrocx_prm::cmd::{Command, CommandOutput};
 use ferrocx_prm::layout::Part;
 use ferrocx_prm::syndrome::CommandStatus;
 
-use crate::cmd::{CommandChannel, CommandError, DeadDevice, Lane, Object};
+use crate::cmd::{CommandChannel, CommandError, DeadDevice, Input, Lane, Object};
 use crate::eq::{EqRing, Event, PageRequest, Polled};
 use crate::kept::{KeptEvents, Place};
 use crate::memory::Memory;
@@ -126,14 +126,14 @@ impl Control {
         output: &mut [u8],
         tail_out: &mut [u8],
     ) -> Result<C::Out, CommandError> {
-        let (opcode, head) = (C::OPCODE, input.as_bytes());
-        let object = Object::of(opcode, head);
+        let (opcode, object) = (C::OPCODE, Object::of::<C>(input));
         if let Some(cause) = self.dead {
             return Err(CommandError::Dead { opcode, cause, object });
         }
         let memory = Arc::clone(&self.memory);
         let out_len = output.len() + tail_out.len();
-        let mut pending = self.channel_mut().post(&memory, lane, opcode, head, tail_in, out_len)?;
+        let posted = Input { opcode, object, head: input.as_bytes(), tail: tail_in };
+        let mut pending = self.channel_mut().post(&memory, lane, &posted, out_len)?;
         let end = loop {
             if let Some(end) = self.channel_mut().look(&mut pending) {
                 break end;

@@ -47,7 +47,7 @@ pub struct CqAttr<'a> {
 
 /// What an entry is that is not the ordinary one expected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Odd {
+pub enum Unexpected {
     /// Still the device's.
     Empty,
     /// Title of a compressed block.
@@ -194,7 +194,7 @@ impl CqRing {
     #[inline(always)]
     #[must_use]
     pub fn owner_at(&self, ci: u32) -> u32 {
-        (ci >> self.log_size) & 1
+        Cqe64::OWNER.of(ci >> self.log_size)
     }
 
     /// Entries from `ci` to the end of the ring.
@@ -215,28 +215,34 @@ impl CqRing {
     #[cold]
     #[inline(never)]
     #[must_use]
-    pub fn odd(&self, last: u32, expected_counter: u16) -> Odd {
+    pub fn unexpected(&self, last: u32, expected_counter: u16) -> Unexpected {
         let opcode = CqeOpcode(Cqe64::OPCODE.get(last));
         let format = CqeFormat(Cqe64::FORMAT.get(last));
         if !self.is_written(last, self.ci) {
-            return Odd::Empty;
+            return Unexpected::Empty;
         }
         let slot = self.ring.at(self.ci);
         let counter = Cqe64::WQE_COUNTER.get(last) as u16;
         match opcode {
             CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
                 let cqe = ErrCqe(slot.load());
-                Odd::Fault(QueueFault::Completion {
+                Unexpected::Fault(QueueFault::Completion {
                     syndrome: CqeSyndrome(cqe.syndrome() as u8),
                     vendor: cqe.vendor_err_synd() as u8,
                     wqe_counter: counter,
                 })
             }
-            _ if format == CqeFormat::COMPRESSED => Odd::Compressed,
+            _ if format == CqeFormat::COMPRESSED => Unexpected::Compressed,
             CqeOpcode::REQUESTER | CqeOpcode::RESPONDER_SEND if format == CqeFormat::PLAIN => {
-                Odd::Fault(QueueFault::WrongIndex { expected: expected_counter, got: counter })
+                Unexpected::Fault(QueueFault::WrongIndex {
+                    expected: expected_counter,
+                    got: counter,
+                })
             }
-            _ => Odd::Fault(QueueFault::BadCqe { opcode: opcode.0 as u8, format: format.0 as u8 }),
+            _ => Unexpected::Fault(QueueFault::BadCqe {
+                opcode: opcode.0 as u8,
+                format: format.0 as u8,
+            }),
         }
     }
 
@@ -344,6 +350,6 @@ fn new_buffer(device: &Device, log_size: u8) -> Result<Arc<DmaBuf>, DeviceError>
 /// Makes an entry one that the device has not written: invalid, and with the owner bit that it does
 /// not have once the device has written it at `index`. Source: reference 4.3, CREATE_CQ.
 fn empty(ring: &Ring<64>, index: u32, log_size: u8) {
-    let owner = !(index >> log_size) & 1;
+    let owner = Cqe64::OWNER.of(!(index >> log_size));
     ring.at(index).store_be32::<{ Cqe64::OWNER.offset }>(INVALID_OPCODE | owner);
 }

@@ -152,7 +152,7 @@ impl EqRing {
     pub(crate) fn poll(&mut self) -> Option<Polled> {
         let slot = self.ring.at(self.ci);
         let owner = slot.load_acquire_be32::<{ Eqe::OWNER.offset }>();
-        if Eqe::OWNER.get(owner) != (self.ci >> self.log_size) & 1 {
+        if (owner ^ Eqe::OWNER.of(self.ci >> self.log_size)) & Eqe::OWNER.mask() != 0 {
             self.tell();
             return None;
         }

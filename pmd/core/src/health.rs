@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::{Bar, Notice};
-use ferrocx_prm::Layout;
 use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::init_seg::{HealthBuffer, HealthCounter, InitSegment, Initializing, NicInterface};
 use ferrocx_prm::syndrome::HealthSyndrome;
@@ -94,7 +93,7 @@ impl HealthMonitor {
 /// The command queue's address as the registers show it.
 pub(crate) fn queue_shown(bar: &dyn Bar) -> u64 {
     let (high, low) = (bar.read_be32(offset::CMDQ_ADDR_HI), bar.read_be32(offset::CMDQ_ADDR_LO));
-    u64::from(high) << 32 | u64::from(low & !0xfff)
+    u64::from(high) << 32 | u64::from(low & InitSegment::CMDQ_PHY_ADDR_31_12.mask())
 }
 
 /// Looks for a sign that the device cannot answer any more. A few register reads.
@@ -118,7 +117,7 @@ fn cause_of_death(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
         return Some(DeadDevice::Restarting);
     }
     let mut words = InitSegment::zeroed();
-    words.0[0x14..0x18].copy_from_slice(&bar.read_be32(offset::CMDQ_ADDR_LO).to_be_bytes());
+    InitSegment::NIC_INTERFACE.write_word(&mut words.0, bar.read_be32(offset::CMDQ_ADDR_LO));
     let state = NicInterface(words.nic_interface());
     if state == NicInterface::DISABLED || state == NicInterface::SW_RESET {
         return Some(DeadDevice::Disabled(state.0 as u8));
@@ -136,11 +135,10 @@ fn cause_of_death(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
 /// Reads the words of the health buffer that this driver looks at.
 fn read_buffer(bar: &dyn Bar) -> HealthBuffer {
     let mut buffer = HealthBuffer::zeroed();
-    for at in [0x30, 0x38, 0x3c] {
-        let word = bar.read_be32(offset::HEALTH_BUFFER + at as u64);
-        buffer.0[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    for field in [HealthBuffer::FW_VER, HealthBuffer::RFR, HealthBuffer::SYND] {
+        let word = bar.read_be32(offset::HEALTH_BUFFER + field.offset as u64);
+        field.write_word(&mut buffer.0, word);
     }
-    debug_assert_eq!(HealthBuffer::SIZE_BYTES, 0x40);
     buffer
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use ferrocx_bus::{DmaAccess, DmaMapping};
 use ferrocx_mempool::{Backing, Pool, PoolKeys, Region, unique_domain};
-use ferrocx_prm::mkey::AccessMode;
+use ferrocx_prm::mkey::{AccessMode, key};
 use ferrocx_prm::syndrome::CommandStatus;
 
 use crate::cmd::CommandError;
@@ -90,7 +90,7 @@ impl Keys {
                 let variant = FIRST_VARIANT.into();
                 let mkc = local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(variant);
                 match control.create_mkey(mkc, &[]) {
-                    Ok(index) => keys(index << 8 | variant, Some(index)),
+                    Ok(index) => keys(key(index, variant), Some(index)),
                     Err(error) => refused(error).map(|()| None)?,
                 }
             }
@@ -126,7 +126,7 @@ impl Keys {
             .with_len(len)
             .with_log_page_size(log_page);
         let index = control.create_mkey(mkc, &mtts)?;
-        Ok((index << 8 | variant, Some(index)))
+        Ok((key(index, variant), Some(index)))
     }
 
     /// Variant byte of a new mkey: another one each time, because the device gives the index of a

@@ -1,6 +1,8 @@
 //! One mlx5 function in user space, whoever uses it: what Ethernet queues (`ferrocx-pmd`) and RDMA
 //! verbs (`ferrocx-verbs-lite`) stand on, as siblings.
 //!
+//! Applications have its items at the root of the crate `ferrocx`.
+//!
 //! **This driver has never run on hardware.** It is tested against the software model of this
 //! project. Driver and model have the same authors, so their agreement proves little;
 //! `docs/SUPPORT.md` says what others judged. Where a comment cites "reference 6.3", it means that
@@ -60,7 +62,7 @@ pub use bringup::FirmwareVersion;
 pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
-pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Odd};
+pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Unexpected};
 pub use device::{Device, DeviceInfo, Limits, RawMapping};
 pub use drops::DropCounter;
 pub use eq::Event;
@@ -74,10 +76,11 @@ pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
 pub use housekeeping::Housekeeping;
 pub use keys::{KeyDomains, RegionKeys};
-pub use link::{LinkState, MacAddr};
+pub use link::LinkState;
 pub use objects::{Kind, QueueState, page_list};
 pub use stats::{FlowCounts, Traffic, VportCounters};
 pub use uar::Uar;
 
+pub use ferrocx_net::ether::MacAddr;
 pub use ferrocx_prm::eqe::EventType;
 pub use ferrocx_prm::syndrome::CqeSyndrome;

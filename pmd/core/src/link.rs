@@ -1,8 +1,6 @@
 //! The port: link, MAC addresses, MTU, and what the vport lets through.
 
-use std::fmt;
-use std::net::IpAddr;
-
+use ferrocx_net::ether::MacAddr;
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::EthCap;
 use ferrocx_prm::cmd::Command;
@@ -33,64 +31,11 @@ const L2_INLINE_BYTES: u16 = 18;
 /// Bytes up to the end of the IP and of the TCP header, at most, without IP options: 18 + 40 + 20.
 const L4_INLINE_BYTES: u16 = 78;
 
-/// A MAC address.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct MacAddr(pub [u8; 6]);
-
-impl MacAddr {
-    /// The broadcast address.
-    pub const BROADCAST: Self = Self([0xff; 6]);
-
-    /// The address of frames to a multicast group; `None` for any other address.
-    ///
-    /// # Source
-    /// RFC 1112, section 6.4; RFC 2464, section 7.
-    #[must_use]
-    pub fn of_group(group: IpAddr) -> Option<Self> {
-        match group {
-            IpAddr::V4(ip) if ip.is_multicast() => {
-                let [_, b, c, d] = ip.octets();
-                Some(Self([0x01, 0x00, 0x5e, b & 0x7f, c, d]))
-            }
-            IpAddr::V6(ip) if ip.is_multicast() => {
-                let [.., a, b, c, d] = ip.octets();
-                Some(Self([0x33, 0x33, a, b, c, d]))
-            }
-            _ => None,
-        }
-    }
-
-    /// Whether the group bit is set: multicast or broadcast.
-    #[must_use]
-    pub fn is_multicast(self) -> bool {
-        self.0[0] & 1 != 0
-    }
-
-    /// The first four bytes and the last two, as matches of flow rules have them.
-    pub(crate) fn words(self) -> (u32, u32) {
-        let [a, b, c, d, e, f] = self.0;
-        (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([0, 0, e, f]))
-    }
-
-    /// The eight bytes of an entry in the device's lists.
-    fn padded(self) -> [u8; 8] {
-        let mut bytes = [0; 8];
-        bytes[2..].copy_from_slice(&self.0);
-        bytes
-    }
-}
-
-impl fmt::Display for MacAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
-
-impl fmt::Debug for MacAddr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
+/// The eight bytes of an entry in the device's lists. Source: reference 4.5.
+fn padded(mac: MacAddr) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes[2..].copy_from_slice(&mac.0);
+    bytes
 }
 
 /// Link state.
@@ -191,7 +136,7 @@ impl Port {
         groups.dedup();
         let lists = [(list_type::UNICAST, vec![self.mac]), (list_type::MULTICAST, groups)];
         for (list_type, list) in lists {
-            let tail: Vec<u8> = list.iter().flat_map(|mac| mac.padded()).collect();
+            let tail: Vec<u8> = list.iter().flat_map(|&mac| padded(mac)).collect();
             let context = NicVportContext::zeroed()
                 .with_allowed_list_type(list_type)
                 .with_allowed_list_size(list.len() as u32);
@@ -246,15 +191,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mac_addresses_print_and_classify() {
+    fn an_entry_of_a_list_is_literal() {
         let mac = MacAddr([0x02, 0, 0xab, 3, 4, 5]);
-        assert_eq!(mac.to_string(), "02:00:ab:03:04:05");
-        assert!(!mac.is_multicast());
-        assert!(MacAddr::BROADCAST.is_multicast());
-        let group = |text: &str| MacAddr::of_group(text.parse().unwrap()).map(|mac| mac.0);
-        assert_eq!(group("239.129.2.3"), Some([0x01, 0x00, 0x5e, 0x01, 2, 3]));
-        assert_eq!(group("ff02::1:ff01:203"), Some([0x33, 0x33, 0xff, 0x01, 2, 3]));
-        assert_eq!((group("192.0.2.1"), group("fe80::1")), (None, None));
-        assert_eq!(mac.padded(), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
+        assert_eq!(padded(mac), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
     }
 }

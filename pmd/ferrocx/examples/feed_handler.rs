@@ -6,19 +6,23 @@
 //! ```
 
 use std::error::Error;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 
-use ferrocx::{Burst, FlowMatch, Ipv4Match, Lane, MacAddr, Port};
+use ferrocx::net::ip;
+use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
+use ferrocx::{Field, FlowMatch, Ipv4Match, Lane, MacAddr, Port, PrebuiltFrame};
 
 /// Where the payload of UDP over IPv4 starts: behind 14, 20 and 8 bytes of headers.
 const PAYLOAD: usize = 42;
-const UDP: u8 = 17;
+
+/// A datagram of four bytes, a price, with its headers.
+pub type Message = PrebuiltFrame<{ PAYLOAD + 4 }>;
 
 /// A queue that sees one group, and the order to send.
 pub struct FeedHandler {
     feed: Lane,
-    /// A whole frame; the price stands in the last four bytes.
-    order: Vec<u8>,
+    order: Message,
+    price: Field<4>,
     limit: u32,
 }
 
@@ -27,7 +31,7 @@ impl FeedHandler {
     pub fn new(
         port: &Port,
         group: SocketAddrV4,
-        order: Vec<u8>,
+        order: Message,
         limit: u32,
     ) -> Result<Self, Box<dyn Error>> {
         let mac = MacAddr::of_group((*group.ip()).into()).ok_or("not a multicast group")?;
@@ -35,70 +39,76 @@ impl FeedHandler {
         let destination = Some((*group.ip()).into());
         let feed = port.lane_matching(FlowMatch {
             ipv4: Some(Ipv4Match { source: None, destination }),
-            ip_protocol: Some(UDP),
+            ip_protocol: Some(ip::UDP),
             destination_port: Some(group.port().into()),
             ..FlowMatch::default()
         })?;
-        Ok(Self { feed, order, limit })
+        Ok(Self { feed, price: order.field(PAYLOAD)?, order, limit })
     }
 
-    /// Takes the quotes that have come, and sends an order for each below the limit; returns how
-    /// many.
-    pub fn poll(&mut self) -> usize {
-        let (mut quotes, mut orders) = (Burst::<32>::new(), Burst::<32>::new());
-        self.feed.rx_burst(&mut quotes);
-        for quote in &quotes {
-            let price = quote.data().get(PAYLOAD..PAYLOAD + 4);
-            let price =
-                price.map_or(u32::MAX, |be| u32::from_be_bytes([be[0], be[1], be[2], be[3]]));
-            if price < self.limit
-                && let Some(mut order) = self.feed.alloc_copy(&self.order)
-            {
-                if let Some(place) = order.data_mut().and_then(<[u8]>::last_chunk_mut) {
-                    *place = price.to_be_bytes();
-                }
-                orders.push(order);
-            }
-        }
-        self.feed.tx_burst(&mut orders)
+    /// Takes the next quote, if one has come, and sends an order if it is below the limit; returns
+    /// whether it did.
+    pub fn poll(&mut self) -> bool {
+        let Some(quote) = self.feed.rx_one() else {
+            self.feed.tx().warm_up(&self.order);
+            return false;
+        };
+        let Some(price) = price_of(quote.data()).filter(|price| *price < self.limit) else {
+            return false;
+        };
+        self.order.set(self.price, price.to_be_bytes());
+        self.feed.send_one(&self.order)
     }
+}
+
+/// The price in a quote or an order.
+pub fn price_of(frame: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*Packet::parse(frame).ok()?.payload().first_chunk()?))
+}
+
+/// A message from a port to a station, or to a group, with a price in it.
+pub fn message(
+    from: &Port,
+    station: MacAddr,
+    to: SocketAddrV4,
+    price: u32,
+) -> Result<Message, HeadersError> {
+    let headers = Headers {
+        destination_mac: station,
+        source_mac: from.device().mac(),
+        vlan_tci: None,
+        source: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 2), 10_000).into(),
+        destination: to.into(),
+        hop_limit: 16,
+        traffic_class: 0,
+        transport: Transport::Udp,
+    };
+    let mut frame = [0; PAYLOAD + 4];
+    frame[PAYLOAD..].copy_from_slice(&price.to_be_bytes());
+    headers.write(&mut frame)?;
+    Ok(PrebuiltFrame::new(&frame))
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
     let group = "239.1.2.3:26400".parse()?;
     let [market, trader] = Port::open_all(["model", "model"])?;
-    let order = datagram(&trader, market.device().mac(), "192.0.2.1:9000".parse()?, 0);
+    let order = message(&trader, market.device().mac(), "192.0.2.1:9000".parse()?, 0)?;
     let mut handler = FeedHandler::new(&trader, group, order, 100)?;
     let mut exchange = market.lane()?;
 
     let to = MacAddr::of_group((*group.ip()).into()).ok_or("not a multicast group")?;
-    let mut quotes = Burst::<32>::new();
     for price in [150, 99, 42, 100] {
-        let quote = exchange.alloc_copy(&datagram(&market, to, group, price));
-        quotes.push(quote.ok_or("the pool is empty")?);
+        exchange.send_one(&message(&market, to, group, price)?);
     }
-    exchange.tx_burst(&mut quotes);
 
-    let (mut sent, mut orders) = (0, Burst::<32>::new());
-    while orders.len() < 2 {
-        sent += handler.poll();
-        exchange.rx_burst(&mut orders);
+    let (mut sent, mut received) = (0, 0);
+    while received < 2 {
+        sent += u32::from(handler.poll());
+        while let Some(order) = exchange.rx_one() {
+            println!("an order at {:?}", price_of(order.data()));
+            received += 1;
+        }
     }
     println!("4 quotes, {sent} orders");
-    for order in &orders {
-        println!("order at {:?}", &order.data()[PAYLOAD..PAYLOAD + 4]);
-    }
     Ok(())
-}
-
-/// A frame with a datagram of four bytes, a price. UDP over IPv4 may go without a checksum.
-pub fn datagram(from: &Port, mac: MacAddr, to: SocketAddrV4, price: u32) -> Vec<u8> {
-    let mut ip = vec![0x45, 0, 0, 32, 0, 0, 0x40, 0, 16, UDP, 0, 0, 192, 0, 2, 2];
-    ip.extend(to.ip().octets());
-    let checksum = ferrocx::net::checksum::finish(ferrocx::net::checksum::sum(&ip));
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    let mut frame = [&mac.0[..], &from.device().mac().0, &[0x08, 0x00], &ip].concat();
-    frame.extend([0x27, 0x10].iter().chain(&to.port().to_be_bytes()).chain(&[0, 12, 0, 0]));
-    frame.extend(price.to_be_bytes());
-    frame
 }

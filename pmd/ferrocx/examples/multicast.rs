@@ -16,11 +16,11 @@ use std::net::IpAddr;
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
+use ferrocx::net::ip;
 use ferrocx::verbs::net::{NetConfig, Network};
 use ferrocx::verbs::{GidConfig, RdmaContext};
 use ferrocx::{Burst, FlowMatch, Ipv4Match, Ipv6Match, Lane, Port};
 
-const UDP: u8 = 17;
 /// How long `count` goes on listening.
 const LAST_CALL: Duration = Duration::from_millis(300);
 
@@ -53,7 +53,7 @@ impl Listener {
         let lane = self.port.lane_matching(FlowMatch {
             ipv4,
             ipv6,
-            ip_protocol: Some(UDP),
+            ip_protocol: Some(ip::UDP),
             destination_port: Some(self.udp_port.into()),
             ..FlowMatch::default()
         })?;
@@ -77,8 +77,8 @@ impl Listener {
         let (verb, group) = line.split_once(' ').unwrap_or((line, ""));
         match verb {
             "watch" => self.watch(group.parse()?)?,
-            "join" => self.network.join(group.parse()?, None, None)?,
-            "leave" => _ = self.network.leave(group.parse()?, None, None)?,
+            "join" => self.network.join(group.parse::<IpAddr>()?)?,
+            "leave" => _ = self.network.leave(group.parse::<IpAddr>()?)?,
             "count" => {
                 let end = Instant::now() + LAST_CALL;
                 while Instant::now() < end {

@@ -1,8 +1,8 @@
-//! Why a port could not be opened.
+//! Why a port could not be opened, and what one lacks that could.
 
 use ferrocx_bus::BusError;
 use ferrocx_core::DeviceError;
-use ferrocx_mempool::MempoolError;
+use ferrocx_mempool::{MempoolError, RegionWarning};
 use thiserror::Error;
 
 use crate::name::NameError;
@@ -29,4 +29,26 @@ pub enum OpenError {
     /// The system refused a thread, for the model or for housekeeping.
     #[error("no thread for the port: {0}")]
     Thread(std::io::Error),
+}
+
+/// What a port does not have although it was wanted: [`Port::warnings`](crate::Port::warnings).
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum OpenWarning {
+    /// There was no link within [`PortConfig::link_wait`](crate::PortConfig::link_wait).
+    #[error(
+        "no link yet: frames are lost until there is one; look at the cable and at its other end"
+    )]
+    NoLink,
+    /// The pool's memory is of another NUMA node than the adapter: each access crosses.
+    #[error("the pool is not of the adapter's memory node {node}: {why}")]
+    FarPool {
+        /// The adapter's node.
+        node: u32,
+        /// Why there was no pool on it.
+        why: String,
+    },
+    /// The pool's memory is not as it should be: small pages instead of huge ones.
+    #[error("the pool's memory: {0}")]
+    Region(RegionWarning),
 }

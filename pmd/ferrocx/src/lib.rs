@@ -31,6 +31,21 @@
 //! }
 //! ```
 //!
+//! # The log
+//!
+//! What goes wrong later, in the background or when something is dropped, is in the log and nowhere
+//! else: memory that had to be leaked, firmware that waits, a pool too small for its lanes. It goes
+//! to the crate `tracing`, which is silent until a program has a subscriber: with
+//! `tracing-subscriber` among its dependencies, `main` begins with
+//!
+//! ```
+//! use tracing_subscriber::filter::LevelFilter;
+//!
+//! tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).init();
+//! ```
+//!
+//! What opening a port found wanting is in [`Port::warnings`], too.
+//!
 //! # Architecture
 //!
 //! - [`Port`] opens a [`Device`] by name, owns its [`Pool`], and keeps house: page requests of the
@@ -39,25 +54,32 @@
 //!   its parts, for programs that place them one by one.
 //! - [`Port::rdma`] gives the [`verbs`] of the same device: protection domains, queue pairs, memory
 //!   keys bound by work requests, connections by address and port.
-//! - [`lcore`] pins workers to cores and hands work over between them; [`net`] reads and answers
-//!   ARP, neighbour discovery and echo in frames that it is given ([`verbs::net`] does so for a
-//!   port of RDMA, and finds peers); [`model`] is the software ConnectX with its wires, for tests
-//!   that want frames lost, repeated or damaged ([`Port::from_transport`]).
+//! - [`lcore`] pins workers to cores and hands work over between them; [`model`] is the software
+//!   ConnectX with its wires, for tests that want frames lost, repeated or damaged
+//!   ([`Port::from_transport`]).
+//! - [`net`] is the protocols: it reads and answers ARP, neighbour discovery, echo, IGMP and MLD in
+//!   frames that it is given, from any lane. There are no sockets. [`verbs::net`] runs them by
+//!   itself on a queue of its own and finds peers, on ports that do RoCE v2 only, because a
+//!   [`Network`](verbs::net::Network) has its addresses from there.
 //!
 //! An [`Mbuf`] is the same buffer everywhere: received as a frame, sent on, posted to a queue pair,
 //! bound to a key for a peer, handed to an NVMe device page by page.
 //!
 //! # Where the crates are
 //!
-//! | here | crate | what |
+//! An application depends on this crate alone. The samples of the items below name the crate that
+//! an item comes from; read them by this table: `ferrocx_verbs_lite::Qp` is [`verbs::Qp`] here, and
+//! `ferrocx_mempool::Mbuf` is [`Mbuf`].
+//!
+//! | here | in samples | what |
 //! |---|---|---|
-//! | [`Device`], [`FlowRule`], [`lcore`] | `ferrocx-core` | one function of a ConnectX |
-//! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx-pmd` | Ethernet queues |
-//! | [`verbs`] | `ferrocx-verbs-lite` | RDMA |
-//! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx-mempool` | hugepages and packet buffers |
-//! | [`net`] | `ferrocx-net` | ARP, neighbour discovery, echo, IGMP and MLD, without I/O |
-//! | [`model`] | `ferrocx-model` | the software ConnectX |
-//! | [`bus`] | `ferrocx-bus` | VFIO, and the model's bus |
+//! | [`Device`], [`FlowRule`], [`lcore`] | `ferrocx_core` | one function of a ConnectX |
+//! | [`Lane`], [`RxQueue`], [`TxQueue`], [`Rss`] | `ferrocx_pmd` | Ethernet queues |
+//! | [`verbs`] | `ferrocx_verbs_lite` | RDMA |
+//! | [`Pool`], [`Mbuf`], [`Region`] | `ferrocx_mempool` | hugepages and packet buffers |
+//! | [`net`] | `ferrocx_net` | ARP, neighbour discovery, echo, IGMP and MLD, without I/O |
+//! | [`model`] | `ferrocx_model` | the software ConnectX |
+//! | [`bus`] | `ferrocx_bus` | VFIO, and the model's bus |
 #![forbid(unsafe_code)]
 
 mod error;
@@ -67,6 +89,7 @@ mod must_not_compile;
 pub mod name;
 mod port;
 
+#[doc(inline)]
 pub use ferrocx_bus as bus;
 pub use ferrocx_core::{
     Clock, ClockSource, ClockStats, CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy,
@@ -77,18 +100,21 @@ pub use ferrocx_core::{
 };
 pub use ferrocx_mempool::{
     AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,
-    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, TxLengths,
+    Pool, PoolCache, PoolConfig, PoolStats, Region, RegionConfig, RegionWarning, TxLengths,
 };
+#[doc(inline)]
 pub use ferrocx_model as model;
+#[doc(inline)]
 pub use ferrocx_net as net;
 pub use ferrocx_pmd::{
     BufferSplit, DEFAULT_RSS_KEY, Field, FrameError, Lane, LaneConfig, PrebuiltFrame, Rss,
     RssConfig, RxQueue, RxQueueConfig, RxStats, SendTimestamp, Striding, TxQueue, TxQueueConfig,
     TxStats, sleep_on,
 };
+#[doc(inline)]
 pub use ferrocx_verbs_lite as verbs;
 
-pub use error::OpenError;
+pub use error::{OpenError, OpenWarning};
 pub use port::{Port, PortConfig};
 
 /// Packets that move together: what bursts fill and empty. `N` is the most that fit.

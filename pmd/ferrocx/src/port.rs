@@ -7,16 +7,15 @@ use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch, Housekeeping};
 use ferrocx_mempool::{MempoolError, Pool, PoolConfig, RegionConfig};
-use ferrocx_pmd::{Lane, LaneConfig, Rss};
+use ferrocx_pmd::{Lane, LaneConfig, RssConfig, RxQueue, RxQueueConfig};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
-use crate::error::OpenError;
+use crate::error::{OpenError, OpenWarning};
 use crate::model_port;
 use crate::name::DeviceName;
 
-/// How long opening waits for a link, which a model has within milliseconds and a cable within
-/// seconds.
-const LINK_PATIENCE: Duration = Duration::from_secs(10);
+/// Packets that a program may hold beside what its lanes do, if it says how many lanes it has.
+const HELD: usize = 2047;
 
 /// How a port is opened.
 #[derive(Debug, Clone)]
@@ -27,10 +26,13 @@ pub struct PortConfig {
     /// devices, the kernel's interface. The name that is opened takes the place of its `address`;
     /// models do not look at it.
     pub vfio: VfioConfig,
-    /// The pool to make; not used when `shared_pool` is given. How many buffers it takes is what
-    /// [`LaneConfig::buffers`] says, for each lane of each port that shares the pool, and what the
-    /// program holds itself: [`Port::lanes`] looks after that.
+    /// The pool to make; not used when `shared_pool` is given. The default suffices for three
+    /// lanes.
     pub pool: PoolConfig,
+    /// How many lanes the pool is to suffice for, of all ports that share it: it gets as many
+    /// buffers as [`LaneConfig::buffers`] says for each, and 2047 that the program may hold
+    /// meanwhile, unless [`PoolConfig::count`] is more. 0, the default, leaves that as it is.
+    pub lanes: usize,
     /// A pool of another port: packets received here are sent there without a copy.
     pub shared_pool: Option<Pool>,
     /// How often a thread serves the firmware's page requests, see [`Device::keep_house`]. Events
@@ -38,6 +40,9 @@ pub struct PortConfig {
     /// finds, ask [`Device::health`]. `None` for a program that calls [`Device::serve_events`]
     /// itself: if nobody does, the firmware may stop for want of memory.
     pub housekeeping: Option<Duration>,
+    /// How long opening waits for the link, which a model has within milliseconds and a cable
+    /// within seconds; 10 s by default.
+    pub link_wait: Duration,
 }
 
 impl Default for PortConfig {
@@ -47,9 +52,23 @@ impl Default for PortConfig {
             device: DeviceConfig::default(),
             vfio: VfioConfig::default(),
             pool: PoolConfig::default(),
+            lanes: 0,
             shared_pool: None,
             housekeeping: Some(Duration::from_millis(10)),
+            link_wait: Duration::from_secs(10),
         }
+    }
+}
+
+impl PortConfig {
+    /// The pool to make, large enough for the lanes.
+    fn pool_of_lanes(&self) -> PoolConfig {
+        let lanes = self.lanes.saturating_mul(LaneConfig::default().buffers(&self.pool));
+        let count = match self.lanes {
+            0 => self.pool.count,
+            _ => self.pool.count.max(lanes.saturating_add(HELD)),
+        };
+        PoolConfig { count, ..self.pool.clone() }
     }
 }
 
@@ -62,11 +81,12 @@ pub struct Port {
     _housekeeping: Option<Housekeeping>,
     pool: Pool,
     device: Device,
+    warnings: Vec<OpenWarning>,
 }
 
 impl Port {
     /// Opens the device of that name, with a pool of 8191 buffers of 2 KiB. Waits up to 10 s for
-    /// the link; without one it warns in the log and returns the port.
+    /// the link; without one the port is there all the same, and [`Port::warnings`] says so.
     ///
     /// | name | device |
     /// |---|---|
@@ -85,7 +105,8 @@ impl Port {
     }
 
     /// Opens several devices whose packets may go out at any of them: all share one pool, of 8191
-    /// buffers, which is enough for three lanes in all. [`Port::open_all_with`] takes another.
+    /// buffers, which is enough for three lanes in all. [`Port::open_all_with`] takes another, and
+    /// [`Port::open_each`] a list whose length is not known beforehand.
     ///
     /// # Errors
     ///
@@ -97,13 +118,10 @@ impl Port {
     /// Opens several devices as `config` says: all share its pool, or the one of the first port.
     ///
     /// ```
-    /// use ferrocx::{LaneConfig, PoolConfig, Port, PortConfig};
+    /// use ferrocx::{Port, PortConfig};
     ///
-    /// // Two lanes on each of two ports, and 1024 packets that the program holds meanwhile.
-    /// let pool = PoolConfig::default();
-    /// let count = 2 * 2 * LaneConfig::default().buffers(&pool) + 1024;
-    /// let pool = PoolConfig { count, ..pool };
-    /// let config = PortConfig { pool, ..PortConfig::default() };
+    /// // Two lanes on each of two ports.
+    /// let config = PortConfig { lanes: 2 * 2, ..PortConfig::default() };
     /// let [left, right] = Port::open_all_with(["model:net=l", "model:net=r"], config)?;
     /// let (left, right) = (left.lanes(2)?, right.lanes(2)?);
     /// # let _ = (left, right);
@@ -115,15 +133,38 @@ impl Port {
     /// Those of [`Port::open`], of the first name that fails.
     pub fn open_all_with<const N: usize>(
         names: [&str; N],
-        mut config: PortConfig,
+        config: PortConfig,
     ) -> Result<[Self; N], OpenError> {
-        let mut ports: Vec<Self> = Vec::with_capacity(N);
-        for name in names {
+        Ok(Self::open_each(names, config)?.try_into().expect("one port for each name"))
+    }
+
+    /// Opens the devices of a list, from a command line or a file, as `config` says: all share its
+    /// pool, or the one of the first port.
+    ///
+    /// ```
+    /// use ferrocx::{Port, PortConfig};
+    ///
+    /// let names: Vec<String> = std::env::args().skip(1).collect();
+    /// let config = PortConfig { lanes: names.len(), ..PortConfig::default() };
+    /// for port in &Port::open_each(names, config)? {
+    ///     println!("{}: {}", port.device().info().name, port.device().mac());
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::open`], of the first name that fails; those before it are closed again.
+    pub fn open_each(
+        names: impl IntoIterator<Item = impl AsRef<str>>,
+        mut config: PortConfig,
+    ) -> Result<Vec<Self>, OpenError> {
+        let mut open = |name: &str| {
             let port = Self::open_with(name, config.clone())?;
             config.shared_pool = Some(port.pool.clone());
-            ports.push(port);
-        }
-        Ok(ports.try_into().expect("one port for each name"))
+            Ok(port)
+        };
+        names.into_iter().map(|name| open(name.as_ref())).collect()
     }
 
     /// Opens the device of that name as `config` says.
@@ -163,30 +204,29 @@ impl Port {
     ///
     /// Those of [`Port::open`].
     pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
-        let pool = match config.shared_pool {
-            Some(pool) => pool,
-            None => pool_near(device.info().numa_node, &config.pool)?,
+        let (pool, mut warnings) = match config.shared_pool {
+            Some(pool) => (pool, Vec::new()),
+            None => pool_near(device.info().numa_node, &config.pool_of_lanes())?,
         };
         device.register_pool(&pool)?;
-        let keeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
-        let port = Self { _housekeeping: keeping.map_err(OpenError::Thread)?, pool, device };
-        port.wait_for_link()?;
-        Ok(port)
+        let housekeeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
+        let housekeeping = housekeeping.map_err(OpenError::Thread)?;
+        if !has_link(&device, config.link_wait)? {
+            warnings.push(OpenWarning::NoLink);
+        }
+        for warning in &warnings {
+            tracing::warn!(device = %device.info().name, "{warning}");
+        }
+        // The region has put its own into the log.
+        warnings.extend(pool.region().warnings().iter().cloned().map(OpenWarning::Region));
+        Ok(Self { _housekeeping: housekeeping, pool, device, warnings })
     }
 
-    /// Waits for the link, so that the first frames are not lost. A port that stays without one is
-    /// reported in the log, and no error: its cable may come later.
-    fn wait_for_link(&self) -> Result<(), DeviceError> {
-        let start = self.device.now();
-        while !self.device.link()?.up {
-            if self.device.now() - start > LINK_PATIENCE {
-                tracing::warn!(device = %self.device.info().name, "no link yet");
-                break;
-            }
-            self.device.relax();
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+    /// What the port does not have although it was wanted, in whole sentences when printed; none
+    /// if all went well. They were in the log, too.
+    #[must_use]
+    pub fn warnings(&self) -> &[OpenWarning] {
+        &self.warnings
     }
 
     /// Ends the port and says how that went.
@@ -197,7 +237,7 @@ impl Port {
     /// then torn down with the last of them. Otherwise the first step that failed.
     #[doc(alias = "rte_eth_dev_close")]
     pub fn close(self) -> Result<(), DeviceError> {
-        let Self { _housekeeping: housekeeping, pool, device } = self;
+        let Self { _housekeeping: housekeeping, pool, device, .. } = self;
         drop((housekeeping, pool));
         device.close()
     }
@@ -228,32 +268,33 @@ impl Port {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Config`] while another lane or [`Rss`] of the port has its traffic;
-    /// [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
+    /// [`DeviceError::Config`] while another lane or [`Rss`](crate::Rss) of the port has its
+    /// traffic; [`DeviceError::PoolTooSmallForLanes`]; or what the device refused.
     pub fn lane(&self) -> Result<Lane, DeviceError> {
         Lane::all(&self.device, &self.pool, &LaneConfig::default())
     }
 
-    /// A lane for each of `count` cores, with the port's traffic spread over them by its headers as
-    /// long as the [`Rss`] lives: `let (lanes, _) = ...` drops it, and ends all traffic at once.
+    /// A lane for each of `count` cores, with the port's traffic spread over them by its headers.
     ///
-    /// For other settings of the queues there is [`Lane::spread`]; for a hash that takes both
-    /// directions of a connection to one lane, or a table of one's own, [`RxQueue`](crate::RxQueue)
-    /// and [`TxQueue`](crate::TxQueue) one by one, and [`Rss::new`].
+    /// For other settings of the queues, a hash that takes both directions of a connection to one
+    /// lane, or a table of one's own, there is [`Lane::spread`]; [`Lane::rss`] replaces the table
+    /// while traffic flows.
     ///
     /// # Pool
     ///
     /// A lane may hold as many buffers as [`LaneConfig::buffers`] says: 2048. With a pool that has
     /// fewer free for each, one lane may starve while others keep buffers, and drop packets
     /// ([`RxStats::no_mbuf`](crate::RxStats::no_mbuf)): the log warns of it, with the numbers.
+    /// [`PortConfig::lanes`] makes the pool large enough.
     /// [`DeviceError::PoolTooSmallForLanes`] if not even the rings can be filled.
     ///
     /// # Errors
     ///
     /// Those of [`Port::lane`].
     #[doc(alias = "rte_eth_dev_configure")]
-    pub fn lanes(&self, count: usize) -> Result<(Vec<Lane>, Rss), DeviceError> {
-        Lane::spread(&self.device, &self.pool, count, &LaneConfig::default())
+    pub fn lanes(&self, count: usize) -> Result<Vec<Lane>, DeviceError> {
+        let (lane, rss) = (LaneConfig::default(), RssConfig::default());
+        Lane::spread(&self.device, &self.pool, count, &lane, &rss)
     }
 
     /// A lane for the packets that match, and no others. A multicast group must be let in besides:
@@ -267,26 +308,55 @@ impl Port {
     pub fn lane_matching(&self, matches: FlowMatch) -> Result<Lane, DeviceError> {
         Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
     }
+
+    /// A receive queue for the packets that match, and no others: for a core that sends on other
+    /// queues, or not at all. For timestamps and other settings there is [`RxQueue::matching`].
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Config`] for fields that contradict each other;
+    /// [`DeviceError::PoolTooSmall`]; or what the device refused.
+    pub fn rx_matching(&self, matches: FlowMatch) -> Result<RxQueue, DeviceError> {
+        RxQueue::matching(&self.device, &self.pool, matches, &RxQueueConfig::default())
+    }
 }
+
+/// Waits for the link, so that the first frames are not lost. A port that stays without one is no
+/// error: its cable may come later.
+fn has_link(device: &Device, wait: Duration) -> Result<bool, DeviceError> {
+    let start = device.now();
+    while !device.link()?.up {
+        if device.now() - start > wait {
+            return Ok(false);
+        }
+        device.relax();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(true)
+}
+
 /// A pool of the memory node of an adapter, if that is known and the configuration names no other.
 /// Where it has no room, or no hugepages while others do, the pool is of any node, with a warning.
-fn pool_near(node: Option<u32>, config: &PoolConfig) -> Result<Pool, MempoolError> {
-    let (Some(node), None) = (node, config.region.numa_node) else { return Pool::new(config) };
+fn pool_near(
+    node: Option<u32>,
+    config: &PoolConfig,
+) -> Result<(Pool, Vec<OpenWarning>), MempoolError> {
+    let (Some(node), None) = (node, config.region.numa_node) else {
+        return Ok((Pool::new(config)?, Vec::new()));
+    };
     let region = RegionConfig { numa_node: Some(node), ..config.region.clone() };
     let near = Pool::new(&PoolConfig { region, ..config.clone() });
-    if let Ok(pool) = &near
-        && pool.region().warnings().is_empty()
-    {
-        return near;
-    }
+    let near = match near {
+        Ok(pool) if pool.region().warnings().is_empty() => return Ok((pool, Vec::new())),
+        near => near,
+    };
     match (Pool::new(config), near) {
-        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok(near),
+        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok((near, Vec::new())),
         (Ok(any), near) => {
             let why = near.err().map_or_else(|| "too few hugepages".into(), |why| why.to_string());
-            tracing::warn!(node, why, "the pool is not of the adapter's memory node");
-            Ok(any)
+            Ok((any, vec![OpenWarning::FarPool { node, why }]))
         }
-        (Err(error), near) => near.map_err(|_| error),
+        (Err(error), near) => near.map(|near| (near, Vec::new())).map_err(|_| error),
     }
 }
 
@@ -297,8 +367,11 @@ mod tests {
     #[test]
     fn a_pool_that_its_node_has_no_room_for_is_of_any_node() {
         let config = PoolConfig { count: 64, ..PoolConfig::default() };
-        let pool = pool_near(Some(999), &config).unwrap();
+        let (pool, warnings) = pool_near(Some(999), &config).unwrap();
         assert_eq!(pool.region().numa_node(), None, "there is no such node here");
+        assert!(matches!(&warnings[..], [OpenWarning::FarPool { node: 999, .. }]), "{warnings:?}");
+        assert!(warnings[0].to_string().contains("node 999"), "{}", warnings[0]);
+        assert!(pool_near(None, &config).unwrap().1.is_empty());
         let region = RegionConfig { numa_node: Some(999), ..RegionConfig::default() };
         let asked_for = PoolConfig { region, ..config };
         assert!(pool_near(Some(0), &asked_for).is_err(), "what is asked for is had or refused");

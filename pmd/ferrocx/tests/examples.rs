@@ -10,6 +10,7 @@ mod l2_forwarder;
 #[expect(dead_code, unreachable_pub, reason = "a program of its own, whose main is not called")]
 mod storage_loop;
 
+use ferrocx::net::packet::Packet;
 use ferrocx::{Burst, MacAddr, Mbuf, Port};
 
 /// A frame with `tag` in it.
@@ -60,27 +61,25 @@ fn the_feed_handler_answers_its_own_group_only() {
     let group = "239.1.2.3:26400".parse().unwrap();
     let other = "239.1.2.3:26401".parse().unwrap();
     let to_market = "192.0.2.1:9000".parse().unwrap();
-    let order = feed_handler::datagram(&trader, market.device().mac(), to_market, 0);
+    let order = feed_handler::message(&trader, market.device().mac(), to_market, 0).unwrap();
     let mut handler = feed_handler::FeedHandler::new(&trader, group, order, 100).unwrap();
     let mut exchange = market.lane().unwrap();
 
     let mac = MacAddr::of_group((*group.ip()).into()).unwrap();
-    let mut burst = Burst::<32>::new();
     for (to, price) in [(group, 99), (other, 1), (group, 100), (group, 7)] {
-        let quote = exchange.alloc_copy(&feed_handler::datagram(&market, mac, to, price));
-        burst.push(quote.unwrap());
+        assert!(exchange.send_one(&feed_handler::message(&market, mac, to, price).unwrap()));
     }
-    exchange.tx_burst(&mut burst);
 
     let (mut orders, mut prices) = (0, Vec::new());
     while prices.len() < 2 {
-        orders += handler.poll();
-        let mut burst = Burst::<32>::new();
-        exchange.rx_burst(&mut burst);
-        prices.extend(burst.iter().map(|order| order.data()[42..46].to_vec()));
+        orders += u32::from(handler.poll());
+        while let Some(order) = exchange.rx_one() {
+            let packet = Packet::parse(order.data()).unwrap();
+            assert!(packet.is_intact(), "the checksum follows the price");
+            prices.push(feed_handler::price_of(order.data()).unwrap());
+        }
     }
-    assert_eq!(orders, 2);
-    assert_eq!(prices, [[0, 0, 0, 99], [0, 0, 0, 7]]);
+    assert_eq!((orders, prices), (2, vec![99, 7]));
 }
 
 #[test]

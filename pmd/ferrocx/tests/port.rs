@@ -7,8 +7,8 @@ use ferrocx::model::runner::{Runner, RunnerConfig};
 use ferrocx::model::wire::{Impair, ImpairConfig, Link, SplitMix64, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{
-    Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, PoolConfig, Port,
-    PortConfig, Region, RegionConfig, RxQueueConfig, TxQueueConfig,
+    Burst, Device, DeviceConfig, DeviceError, Event, Lane, LaneConfig, OpenWarning, PageSize,
+    PoolConfig, Port, PortConfig, Region, RegionConfig, RssConfig, RxQueueConfig, TxQueueConfig,
 };
 
 /// A model whose wire is that end of a cable, which loses frames of this seed.
@@ -97,6 +97,28 @@ fn a_pool_is_of_the_node_of_its_adapter_where_there_is_one() {
 }
 
 #[test]
+fn what_opening_found_wanting_is_said() {
+    let (end, _far) = link(1 << 20);
+    let device = Device::open(model(5, end, 0), &DeviceConfig::default()).unwrap();
+    device.set_link(false).unwrap();
+    while device.link().unwrap().up {}
+    let region = RegionConfig { page: PageSize::Base4K, ..RegionConfig::default() };
+    let pool = PoolConfig { count: 64, region, ..PoolConfig::default() };
+    let link_wait = Duration::from_millis(5);
+    let config = PortConfig { pool, link_wait, ..PortConfig::default() };
+    let port = Port::from_device(device.clone(), config.clone()).unwrap();
+    assert_eq!(port.warnings(), [OpenWarning::NoLink], "small pages were asked for");
+    drop(port);
+
+    device.set_link(true).unwrap();
+    let config = PortConfig { link_wait: Duration::from_secs(10), ..config };
+    let port = Port::from_device(device, config).unwrap();
+    assert_eq!(port.warnings(), [], "the link came within the time");
+    let sentence = OpenWarning::NoLink.to_string();
+    assert!(sentence.contains("cable"), "{sentence}");
+}
+
+#[test]
 fn housekeeping_takes_no_event_from_anybody() {
     let (end, far) = link(1 << 20);
     let config = PortConfig { housekeeping: Some(Duration::from_millis(1)), ..Default::default() };
@@ -126,11 +148,12 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
     let pool = PoolConfig { cache_size: 32, ..PoolConfig::default() };
     assert_eq!(config.buffers(&pool), 256 + 128 + 64 + 32);
 
+    let rss = RssConfig::default();
     // Three pairs of rings hold 1152.
     let pool = PoolConfig { count: 1151, ..pool };
     let port = Port::open_with("model:net=small", PortConfig { pool, ..Default::default() });
     let port = port.unwrap();
-    let refused = Lane::spread(port.device(), port.pool(), 3, &config).unwrap_err();
+    let refused = Lane::spread(port.device(), port.pool(), 3, &config, &rss).unwrap_err();
     assert!(
         matches!(
             refused,
@@ -140,7 +163,7 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
     );
     let sentence = refused.to_string();
     assert!(sentence.contains("1151 free") && sentence.contains("hold 1152"), "{sentence}");
-    let (two, rss) = Lane::spread(port.device(), port.pool(), 2, &config).unwrap();
+    let two = Lane::spread(port.device(), port.pool(), 2, &config, &rss).unwrap();
     // What others hold is not free: 256 in each receive ring.
     let refused = Lane::matching(
         port.device(),
@@ -153,7 +176,35 @@ fn a_pool_too_small_for_the_lanes_is_a_sentence_with_numbers() {
         matches!(refused, DeviceError::PoolTooSmallForLanes { lanes: 1, need: 768, free: 639, .. }),
         "{refused}"
     );
-    drop((two, rss));
+    drop(two);
+}
+
+#[test]
+fn a_pool_suffices_for_the_lanes_of_a_list_of_ports() {
+    let names = vec!["model:net=list".to_owned(); 3];
+    let config = PortConfig { lanes: 4, ..PortConfig::default() };
+    let ports = Port::open_each(&names, config.clone()).unwrap();
+    assert_eq!(ports.len(), 3);
+    let pool = ports[0].pool();
+    assert!(ports.iter().all(|port| port.pool() == pool), "one pool for all");
+    assert_eq!(pool.stats().count, 4 * 2048 + 2047);
+    let lanes: Vec<Lane> = ports.iter().flat_map(|port| port.lanes(1).unwrap()).collect();
+    assert_eq!(lanes.len(), 3);
+
+    // One that is asked for is not made smaller; without lanes it is as it is asked for.
+    let config = |count, lanes| {
+        let pool = PoolConfig { count, ..PoolConfig::default() };
+        PortConfig { pool, lanes, ..PortConfig::default() }
+    };
+    for (count, lanes, is) in [(5000, 1, 5000), (64, 1, 4095), (64, 0, 64)] {
+        let port = Port::open_with("model:net=list", config(count, lanes)).unwrap();
+        assert_eq!(port.pool().stats().count, is);
+    }
+
+    // Of a list with a bad name nothing stays.
+    let refused = Port::open_each(["model:net=list", "eth0"], config(64, 0)).unwrap_err();
+    assert!(refused.to_string().contains("`eth0`"), "{refused}");
+    assert!(Port::open_each([""; 0], config(64, 0)).unwrap().is_empty());
 }
 
 #[test]

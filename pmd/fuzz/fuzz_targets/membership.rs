@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use ferrocx_net::checksum;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::membership::{Config, Host, MAX_FRAME_BYTES, Memberships};
 use libfuzzer_sys::fuzz_target;
 
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 fuzz_target!(|data: &[u8]| {
     let _ = run(&mut Unstructured::new(data));

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
 use ferrocx_net::neighbour::{Config, Neighbours, Own};
 use libfuzzer_sys::fuzz_target;
 
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 fuzz_target!(|data: &[u8]| {
     let _ = run(&mut Unstructured::new(data));

@@ -4,7 +4,7 @@
 
 use std::net::SocketAddr;
 
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport};
 use ferrocx_tick2trade::orders::{ENTER_LEN, OrderEntry, OrdersConfig};
 use ferrocx_tick2trade::proto::ouch::Answer;
@@ -31,7 +31,7 @@ enum Step {
 fuzz_target!(|steps: Vec<Step>| {
     let (local, remote): (SocketAddr, SocketAddr) =
         ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:9000".parse().unwrap());
-    let ends = ((Mac([2, 0, 0, 0, 0, 1]), local), (Mac([2, 0, 0, 0, 0, 2]), remote));
+    let ends = ((MacAddr([2, 0, 0, 0, 0, 1]), local), (MacAddr([2, 0, 0, 0, 0, 2]), remote));
     let config = Config { window: 4096, send_bytes: 2048, ..Config::new(ends.0, ends.1) };
     let back = Headers { source: remote, destination: local, ..config.headers() };
     let mut now = 0;

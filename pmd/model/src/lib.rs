@@ -1,5 +1,7 @@
 //! A software ConnectX: deterministic, strict, with the bit layouts that Linux' drivers accept.
 //!
+//! Applications have this crate as `ferrocx::model`.
+//!
 //! It is the device and nothing else: it sees register accesses and I/O addresses through a
 //! [`ferrocx_bus::local::DeviceSide`], never a driver type, and is written from the text of the
 //! public interface, not from a driver.

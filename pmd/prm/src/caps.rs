@@ -4,7 +4,7 @@
 //! siblings.
 
 use crate::layout;
-use crate::layout::values;
+use crate::layout::{bits, values};
 
 layout! {
     /// General capabilities, the first 256 bytes of page type 0 (`cmd_hca_cap`).
@@ -299,7 +299,7 @@ layout! {
 }
 
 values! {
-    /// Page types of QUERY_HCA_CAP; `op_mod` is `type << 1 | current`. Source: reference 3.3.
+    /// Page types of QUERY_HCA_CAP, see [`cap_op_mod`]. Source: reference 3.3.
     pub mod cap_type: u32 {
         0x0 GENERAL "General capabilities, [`super::HcaCap`].";
         0x1 ETHERNET_OFFLOADS "Ethernet offloads, [`super::EthCap`].";
@@ -313,6 +313,45 @@ values! {
         0xc QOS "Quality of service.";
         0xf DEVICE_MEMORY "Memory of the device.";
         0x20 GENERAL_2 "General capabilities, second page.";
+    }
+}
+
+/// `op_mod` of QUERY_HCA_CAP and SET_HCA_CAP for a page of [`cap_type`]: what the device has now,
+/// or what it could have and is to have. Source: reference 3.3.
+pub const fn cap_op_mod(page: u32, is_current: bool) -> u32 {
+    page << 1 | is_current as u32
+}
+
+bits! {
+    /// [`RoceCap::roce_version`]. Source: reference 5.11.
+    pub mod roce_versions: u32 {
+        0 V1: v1;
+        1 V1_5: v1_5;
+        2 V2: v2;
+    }
+}
+
+bits! {
+    /// [`AtomicCap::atomic_operations`]. Source: reference 5.11.
+    pub mod atomic_operations: u32 {
+        0 COMPARE_SWAP: compare_and_swap;
+        1 FETCH_ADD: fetch_and_add;
+        2 MASKED_COMPARE_SWAP: masked_compare_and_swap;
+        3 MASKED_FETCH_ADD: masked_fetch_and_add;
+    }
+}
+
+bits! {
+    /// [`AtomicCap::atomic_size_qp`]. Source: reference 5.11.
+    pub mod atomic_size: u32 {
+        3 BYTES_8: bytes_8;
+    }
+}
+
+bits! {
+    /// The first byte of [`FlowTableProps::ft_field_support`]. Source: reference 5.11.
+    pub mod ft_field: u8 {
+        4 OUTER_IP_VERSION: outer_ip_version;
     }
 }
 

@@ -21,6 +21,17 @@ pub struct Field {
     pub nested: &'static [Field],
 }
 
+impl Field {
+    /// The field's value in the bytes of its structure; `None` for one that is no part of a single
+    /// word, or past their end.
+    pub fn number(&self, bytes: &[u8]) -> Option<u32> {
+        let (word, bit) = (self.first_bit / 32, self.first_bit % 32);
+        let free = 32_usize.checked_sub(bit + self.width_bits)?;
+        let word = u32::from_be_bytes(*bytes.as_chunks().0.get(word)?);
+        Some(word << bit >> bit >> free)
+    }
+}
+
 /// A structure of the device interface: bytes with named fields.
 pub trait Layout: Part + fmt::Debug {
     /// Name of the structure.
@@ -245,6 +256,11 @@ impl Bits {
     #[inline(always)]
     pub fn write(self, bytes: &mut [u8], value: u32) {
         let word = (self.word(bytes) & !self.mask()) | self.of(value);
+        self.write_word(bytes, word);
+    }
+
+    /// Writes the whole word that holds the field to the bytes of its structure.
+    pub fn write_word(self, bytes: &mut [u8], word: u32) {
         bytes[self.offset..self.offset + 4].copy_from_slice(&word.to_be_bytes());
     }
 

@@ -102,3 +102,9 @@ impl Mkc {
 
 /// [`Mkc::qpn`]: the key is not tied to a queue pair. Source: reference 5.1.
 pub const ANY_QPN: u32 = 0xff_ffff;
+
+/// The key that names an mkey: its index, and its low byte ([`Mkc::mkey_7_0`]). Source: reference
+/// 5.1.
+pub const fn key(index: u32, variant: u32) -> u32 {
+    index << 8 | variant
+}

@@ -43,7 +43,7 @@ impl<const STAMPED: bool> Arrivals for Completions<'_, STAMPED> {
         let cqe = self.cqes.at_byte(self.at);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         if (last ^ self.wanted) & self.last_mask != 0 {
-            self.stop = Stop::Odd(last);
+            self.stop = Stop::Unexpected(last);
             return None;
         }
         self.at = self.at.wrapping_add(Cqe64::SIZE_BYTES as u32);
@@ -74,7 +74,7 @@ pub(super) enum Stop {
     /// No room in the vector, or no buffer in the ring.
     Full,
     /// A completion that is not the expected one; its last dword.
-    Odd(u32),
+    Unexpected(u32),
     /// A completion with this many bytes.
     TooLong(u32),
 }

@@ -3,7 +3,7 @@
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::{RingView, Slot};
-use ferrocx_core::Odd;
+use ferrocx_core::Unexpected;
 use ferrocx_mempool::{Arrivals, Marks, Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cqc::mini_cqe_format;
@@ -245,13 +245,13 @@ impl RxRing {
         if (last ^ title) & OP_OWN_MASK == 0 {
             return self.open_block(most);
         }
-        match self.cq.odd(last, expected) {
-            Odd::Empty => false,
-            Odd::Fault(fault) => {
+        match self.cq.unexpected(last, expected) {
+            Unexpected::Empty => false,
+            Unexpected::Fault(fault) => {
                 self.stop(fault);
                 false
             }
-            Odd::Compressed => self.open_block(most),
+            Unexpected::Compressed => self.open_block(most),
         }
     }
 

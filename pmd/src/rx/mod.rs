@@ -38,8 +38,8 @@ use arrayvec::ArrayVec;
 use ferrocx_bus::Ring;
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, DropCounter, Handle, INVALID_OPCODE,
-    QueueFault, QueueState, RegionKeys, RxQueueRef,
+    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, DropCounter, FlowAction, FlowMatch,
+    FlowRule, Handle, INVALID_OPCODE, QueueFault, QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::Layout;
@@ -47,6 +47,7 @@ use ferrocx_prm::cqe::{Cqe64, CqeOpcode, MiniCqe, OP_OWN_MASK};
 use ferrocx_prm::wqe::Data;
 
 use crate::config::RxQueueConfig;
+use crate::rss::{Rss, Steering};
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
 use completions::{Completions, Stop};
@@ -71,6 +72,7 @@ pub struct RxQueue {
     pub(crate) hot: RxRing,
     /// The device's side, which is held by what steers to it too.
     rq: Arc<Handle>,
+    steering: Option<Steering>,
     wake: Option<Wake>,
     drops: Option<DropCounter>,
 }
@@ -205,9 +207,10 @@ impl RxRing {
                 }
             }
             // The usual end of a burst: the entry is still the device's.
-            Stop::Odd(last) if (last ^ self.cq.owner_at(self.cq.ci)) & 1 != 0 => {}
-            Stop::Odd(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
-            Stop::Odd(last) => self.look_closer(last),
+            Stop::Unexpected(last)
+                if (last ^ self.cq.owner_at(self.cq.ci)) & Cqe64::OWNER.mask() != 0 => {}
+            Stop::Unexpected(last) if last & INVALID_OPCODE == INVALID_OPCODE => {}
+            Stop::Unexpected(last) => self.look_closer(last),
             Stop::TooLong(len) => self.too_long(len),
         }
         self.refill();
@@ -240,7 +243,7 @@ impl RxRing {
         if self.elts.lined_up() != 0 {
             let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
             // The usual case: it is still the device's.
-            if (last ^ self.wanted) & 1 != 0 {
+            if (last ^ self.wanted) & Cqe64::OWNER.mask() != 0 {
                 return None;
             }
         } else if self.line != 0 {
@@ -353,7 +356,7 @@ fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError
 
 impl RxQueue {
     /// Makes a receive queue, filled with buffers of `pool`, that no traffic is steered to yet; see
-    /// [`Rss::new`](crate::Rss::new).
+    /// [`Rss::new`], and [`RxQueue::matching`] for one with its rule.
     ///
     /// # Errors
     ///
@@ -426,9 +429,42 @@ impl RxQueue {
             return Err(hot.too_small());
         }
         let rq = Arc::new(rq.needing(&Arc::new(cq_handle)));
-        let queue = Self { hot, rq, wake, drops };
+        let queue = Self { hot, rq, steering: None, wake, drops };
         queue.make_ready()?;
         Ok(queue)
+    }
+
+    /// Makes a receive queue for the packets that match, and no others, as long as it lives. The
+    /// match is looked at before addresses and before what [`Rss`] spreads. A multicast group must
+    /// be let in besides: [`Device::join_multicast`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`RxQueue::new`] and of [`Device::add_flow_rule`].
+    pub fn matching(
+        device: &Device,
+        pool: &Pool,
+        matches: FlowMatch,
+        config: &RxQueueConfig,
+    ) -> Result<Self, DeviceError> {
+        let mut queue = Self::new(device, pool, config)?;
+        let action = FlowAction::Queue(queue.queue_ref());
+        let rule = FlowRule { matches, action, mark: None, count: false };
+        queue.steering = Some(Steering::Rule(device.add_flow_rule(&rule)?));
+        Ok(queue)
+    }
+
+    /// Has the queue keep its part in what spreads packets over several.
+    pub(crate) fn keep(&mut self, rss: Arc<Rss>) {
+        self.steering = Some(Steering::Spread(rss));
+    }
+
+    /// The table that it was given a part in by [`RxQueue::keep`].
+    pub(crate) fn rss(&self) -> Option<&Rss> {
+        match &self.steering {
+            Some(Steering::Spread(rss)) => Some(rss),
+            _ => None,
+        }
     }
 
     /// RST to RDY, and the first buffers.
@@ -459,6 +495,18 @@ impl RxQueue {
     pub fn rx_one(&mut self) -> Option<Mbuf> {
         match self.hot.one_lined_up() {
             None => self.one_else(),
+            some => some,
+        }
+    }
+
+    /// [`RxQueue::rx_one`], which takes what `tx` has freed before it posts buffers.
+    #[inline]
+    pub(crate) fn rx_one_of_lane(&mut self, tx: &mut TxQueue) -> Option<Mbuf> {
+        match self.hot.one_lined_up() {
+            None => {
+                self.recycle(tx);
+                self.one_else()
+            }
             some => some,
         }
     }
@@ -525,9 +573,10 @@ impl RxQueue {
     ///
     /// # Errors
     ///
-    /// The queue comes back if flow rules or an [`crate::Rss`] still lead to it, or with what the
-    /// device refused.
+    /// The queue comes back if flow rules or an [`Rss`] still lead to it, or with what the device
+    /// refused. The rule of [`RxQueue::matching`] ends in any case.
     pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
+        self.steering = None;
         let handles = Arc::strong_count(&self.rq) - 1;
         let done = match Arc::get_mut(&mut self.rq) {
             Some(rq) => rq.stop_queue().and_then(|()| rq.destroy()).map_err(DeviceError::from),
@@ -539,6 +588,7 @@ impl RxQueue {
 
 impl Drop for RxQueue {
     fn drop(&mut self) {
+        self.steering = None;
         if let Err(error) = self.rq.stop_queue() {
             tracing::error!(rqn = self.rq.number(), %error, "receive queue not stopped");
             self.hot.leak();

@@ -1,7 +1,7 @@
 //! The rare paths of receiving: scattered frames, faults, refilling from a pool that runs dry.
 
 use arrayvec::ArrayVec;
-use ferrocx_core::{Odd, QueueFault};
+use ferrocx_core::{QueueFault, Unexpected};
 use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::Data;
@@ -16,11 +16,11 @@ impl RxRing {
     #[cold]
     #[inline(never)]
     pub(super) fn look_closer(&mut self, last: u32) {
-        match self.cq.odd(last, self.ring.ci as u16) {
+        match self.cq.unexpected(last, self.ring.ci as u16) {
             // Nobody asked for them.
-            Odd::Compressed => self.stop(QueueFault::COMPRESSED),
-            Odd::Fault(fault) => self.stop(fault),
-            Odd::Empty => {}
+            Unexpected::Compressed => self.stop(QueueFault::COMPRESSED),
+            Unexpected::Fault(fault) => self.stop(fault),
+            Unexpected::Empty => {}
         }
     }
 
@@ -108,7 +108,7 @@ impl RxRing {
                 return Some((len, None));
             }
             // The usual end of a burst: the entry is still the device's.
-            if outstanding != 0 && (last ^ expected) & 1 != 0 {
+            if outstanding != 0 && (last ^ expected) & Cqe64::OWNER.mask() != 0 {
                 return None;
             }
         }

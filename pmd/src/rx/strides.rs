@@ -67,7 +67,7 @@ impl Used {
     /// Bytes of the strides. With the bit of a filler they are more than any buffer has.
     #[inline(always)]
     fn room_or_filler(self) -> u32 {
-        (self.0 >> 16) * Striding::STRIDE_BYTES
+        (self.0 >> striding::STRIDES.shift()) * Striding::STRIDE_BYTES
     }
 
     #[inline(always)]

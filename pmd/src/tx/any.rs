@@ -4,14 +4,12 @@
 use arrayvec::ArrayVec;
 use ferrocx_core::wq::{Control, Wqe, blocks_of, header_units, inline_units, put_eth};
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment};
+use ferrocx_net::ether;
 use ferrocx_prm::wqe::{MAX_DS, Opcode};
 
 use super::build::{HEADER_DS, MACS_BYTES, Refusal, Requests, checksums, insert_vlan};
 use super::headed::MAX_HEADER_BYTES;
 use crate::stats::TxStats;
-
-/// Tag protocol identifier of a VLAN tag. Source: IEEE 802.1Q.
-const TPID: [u8; 2] = [0x81, 0x00];
 
 /// Headers that had to be gathered, or changed, before they go into a request.
 type Header = ArrayVec<u8, MAX_HEADER_BYTES>;
@@ -208,7 +206,7 @@ fn gather_header<'a>(
     let (macs, rest) = bytes.split_at(if tag.is_some() { MACS_BYTES } else { 0 });
     room.try_extend_from_slice(macs).ok()?;
     if let Some(tci) = tag {
-        room.try_extend_from_slice(&TPID).ok()?;
+        room.try_extend_from_slice(&ether::VLAN.to_be_bytes()).ok()?;
         room.try_extend_from_slice(&tci.to_be_bytes()).ok()?;
     }
     room.try_extend_from_slice(rest).ok()?;

@@ -217,7 +217,7 @@ fn word_sum<const LEN: usize>(bytes: &[u8; LEN]) -> u64 {
 mod tests {
     use std::net::SocketAddr;
 
-    use ferrocx_net::ether::Mac;
+    use ferrocx_net::ether::MacAddr;
     use ferrocx_net::packet::{Headers, Transport};
     use proptest::prelude::*;
 
@@ -230,7 +230,7 @@ mod tests {
         } else {
             (address("192.0.2.1:4000"), address("192.0.2.2:5000"))
         };
-        let (destination_mac, source_mac) = (Mac([2; 6]), Mac([4; 6]));
+        let (destination_mac, source_mac) = (MacAddr([2; 6]), MacAddr([4; 6]));
         let (hop_limit, traffic_class) = (64, 0);
         Headers {
             destination_mac,

@@ -1,7 +1,7 @@
 //! The rare paths of sending: faults, restart.
 
 use super::TxRing;
-use ferrocx_core::{INVALID_OPCODE, Odd, QueueFault};
+use ferrocx_core::{INVALID_OPCODE, QueueFault, Unexpected};
 use ferrocx_prm::cqe::Cqe64;
 
 impl TxRing {
@@ -12,17 +12,17 @@ impl TxRing {
         if Cqe64::OWNER.get(last) == self.cq.owner_at(self.cq.ci)
             && last & INVALID_OPCODE != INVALID_OPCODE
         {
-            self.odd(last, expected);
+            self.unexpected(last, expected);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn odd(&mut self, last: u32, expected: u16) {
-        let fault = match self.cq.odd(last, expected) {
-            Odd::Empty => return,
-            Odd::Compressed => QueueFault::BadCqe { opcode: 0, format: 3 },
-            Odd::Fault(fault) => fault,
+    fn unexpected(&mut self, last: u32, expected: u16) {
+        let fault = match self.cq.unexpected(last, expected) {
+            Unexpected::Empty => return,
+            Unexpected::Compressed => QueueFault::BadCqe { opcode: 0, format: 3 },
+            Unexpected::Fault(fault) => fault,
         };
         if self.stats.fault.is_none() {
             self.stats.errors += u64::from(self.in_flight());

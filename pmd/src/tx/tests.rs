@@ -5,7 +5,7 @@ use ferrocx_mempool::{Mbuf, OlFlags, PageSize, Pool, PoolConfig, RegionConfig, T
 use ferrocx_prm::cqe::{CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Transport};
 
 use crate::{PrebuiltFrame, TxQueue, TxQueueConfig};
@@ -290,8 +290,8 @@ fn stamped_packet_in_the_second_half_completes_once() {
 
 fn order() -> PrebuiltFrame<128> {
     let headers = Headers {
-        destination_mac: Mac([2; 6]),
-        source_mac: Mac([4; 6]),
+        destination_mac: MacAddr([2; 6]),
+        source_mac: MacAddr([4; 6]),
         vlan_tci: None,
         source: "192.0.2.1:4000".parse().unwrap(),
         destination: "192.0.2.2:5000".parse().unwrap(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use ferrocx_model::wire::SplitMix64;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::neighbour::{Neighbours, Own, Unresolved};
 use ferrocx_prm::mad::{CmDreq, CmMra, CmRep, CmRtu, MAD_BYTES};
 
@@ -22,13 +22,13 @@ const MESSAGES: u32 = 1_000_000;
 const TURN: u32 = 64;
 const GAP: Duration = Duration::from_micros(60);
 /// The honest peer.
-const THEM: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const THEM: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 fn ip(last: u16) -> IpAddr {
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last).into()
 }
 
-fn own(ip: IpAddr, mac: Mac) -> Own {
+fn own(ip: IpAddr, mac: MacAddr) -> Own {
     Own { ip, mac, vlan: None }
 }
 
@@ -71,7 +71,7 @@ impl Server {
     fn new() -> Self {
         let mut engine = engine(2);
         assert!(engine.listen(service_id(PORT), 128));
-        let own = own(ip(2), Mac([2, 0, 0, 0, 0, 1]));
+        let own = own(ip(2), MacAddr([2, 0, 0, 0, 0, 1]));
         let mut neighbours = Neighbours::new(CmConfig::default().net.neighbours);
         neighbours.set_own([own], Duration::ZERO);
         let outbox = Outbox::new(CmLimits::default().unsent);

@@ -28,19 +28,19 @@ use super::{Buf, Sge};
 /// with [`PostError::Pd`](crate::PostError::Pd).
 ///
 /// # Safety
-/// From the call of [`Buffers::sges`] or [`Buffers::sinks`] until the value is dropped or handed
-/// out again, and for ever if it is forgotten:
+/// From the call of [`Buffers::sges`] or [`Buffers::recv_sges`] until the value is dropped or
+/// handed out again, and for ever if it is forgotten:
 ///
 /// - `addr` leads under `lkey_be` to memory that stays mapped for every device and protection
 ///   domain that `domain` stands for, and is this value's to lend;
 /// - nobody writes to the bytes of `sges`, but by atomic accesses;
-/// - where [`Buffers::is_exclusive`], and to the bytes of `sinks` always then, a device may write:
-///   nobody borrows them.
+/// - where [`Buffers::is_exclusive`], and to the bytes of `recv_sges` always then, a device may
+///   write: nobody borrows them.
 ///
-/// Where [`Buffers::only_sge`] and [`Buffers::only_sink`] give an entry, it is the one that `sges`
-/// and `sinks` give, and there is no other. Moving the value does not change its entries. These
-/// methods go on giving the same ones until the request is posted or refused, and are not called
-/// after it was posted: a value may name a list that lives no longer than the call.
+/// Where [`Buffers::only_sge`] and [`Buffers::only_recv_sge`] give an entry, it is the one that
+/// `sges` and `recv_sges` give, and there is no other. Moving the value does not change its
+/// entries. These methods go on giving the same ones until the request is posted or refused, and
+/// are not called after it was posted: a value may name a list that lives no longer than the call.
 pub unsafe trait Buffers: Send + fmt::Debug + 'static {
     /// The entries that are sent from, and that READs and atomics fill, in order.
     fn sges(&self) -> impl Iterator<Item = Sge>;
@@ -52,16 +52,16 @@ pub unsafe trait Buffers: Send + fmt::Debug + 'static {
         None
     }
 
-    /// The entry of [`Buffers::sinks`], if there is exactly one, [`Buffers::is_exclusive`] holds,
-    /// and both are cheap to know: such receives are written on a shorter path.
+    /// The entry of [`Buffers::recv_sges`], if there is exactly one, [`Buffers::is_exclusive`]
+    /// holds, and both are cheap to know: such receives are written on a shorter path.
     #[inline(always)]
-    fn only_sink(&self) -> Option<Sge> {
+    fn only_recv_sge(&self) -> Option<Sge> {
         None
     }
 
     /// The entries that a receive fills, in order.
     #[inline(always)]
-    fn sinks(&self) -> impl Iterator<Item = Sge> {
+    fn recv_sges(&self) -> impl Iterator<Item = Sge> {
         self.sges()
     }
 
@@ -72,7 +72,7 @@ pub unsafe trait Buffers: Send + fmt::Debug + 'static {
         true
     }
 
-    /// Notes that a receive has filled the first `len` bytes of its sinks. `false` if they are
+    /// Notes that a receive has filled the first `len` bytes of its entries. `false` if they are
     /// fewer, so that the completion cannot be right.
     #[inline(always)]
     fn received(&mut self, len: u32) -> bool {
@@ -112,7 +112,7 @@ unsafe impl Buffers for Buf {
     }
 
     #[inline(always)]
-    fn only_sink(&self) -> Option<Sge> {
+    fn only_recv_sge(&self) -> Option<Sge> {
         Some(self.sge())
     }
 
@@ -174,7 +174,7 @@ unsafe impl Buffers for Mbuf {
     }
 
     #[inline(always)]
-    fn sinks(&self) -> impl Iterator<Item = Sge> {
+    fn recv_sges(&self) -> impl Iterator<Item = Sge> {
         self.tail_pieces().map(Sge::from)
     }
 
@@ -242,17 +242,19 @@ unsafe impl Buffers for Payload {
     }
 
     #[inline(always)]
-    fn only_sink(&self) -> Option<Sge> {
+    fn only_recv_sge(&self) -> Option<Sge> {
         match self {
-            Self::Buf(buf) => buf.only_sink(),
-            Self::Mbuf(mbuf) => mbuf.only_sink(),
+            Self::Buf(buf) => buf.only_recv_sge(),
+            Self::Mbuf(mbuf) => mbuf.only_recv_sge(),
         }
     }
 
     #[inline]
-    fn sinks(&self) -> impl Iterator<Item = Sge> {
+    fn recv_sges(&self) -> impl Iterator<Item = Sge> {
         let (buf, mbuf) = self.parts();
-        buf.into_iter().flat_map(Buffers::sinks).chain(mbuf.into_iter().flat_map(Buffers::sinks))
+        buf.into_iter()
+            .flat_map(Buffers::recv_sges)
+            .chain(mbuf.into_iter().flat_map(Buffers::recv_sges))
     }
 
     #[inline(always)]

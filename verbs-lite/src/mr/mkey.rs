@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use ferrocx_core::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::CreateMkey;
-use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
+use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc, key};
 
 use crate::command::Execute;
 use crate::error::{VerbsError, lock};
@@ -38,7 +38,7 @@ impl Mkey {
         let device = pd.core.device();
         let index = device.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
         let handle = Mutex::new(Handle::new(device, Kind::Mkey, index, Vec::new()));
-        Ok((Arc::new(Self { handle, is_taken: AtomicBool::new(false) }), index << 8 | variant))
+        Ok((Arc::new(Self { handle, is_taken: AtomicBool::new(false) }), key(index, variant)))
     }
 
     /// Destroys it, once: when this returns `Ok`, no access through it succeeds.

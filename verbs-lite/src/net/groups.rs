@@ -1,66 +1,15 @@
-//! Multicast groups: [`Network::join`] and [`Network::leave`], and what is reported on which VLAN.
+//! Multicast groups: [`Network::join`] and [`Network::leave`].
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+use ferrocx_net::membership::Memberships;
 
-use ferrocx_core::MacAddr;
-use ferrocx_net::ether::{Mac, group_mac};
-use ferrocx_net::membership::{Config, Host, Memberships};
-
+use super::memberships::{Group, host_on, mac_of};
 use super::{NetError, Network};
-use crate::gid::GidEntry;
 
 /// How often the end of the last leaves is waited for, a step of the device each.
 const LAST_STEPS: usize = 1000;
 
-/// The memberships of a port, by VLAN.
-#[derive(Debug)]
-pub(super) struct Groups {
-    config: Config,
-    of_vlans: Vec<(Host, Memberships)>,
-}
-
-impl Groups {
-    pub(super) fn new(config: Config) -> Self {
-        Self { config, of_vlans: Vec::new() }
-    }
-
-    /// Takes over the addresses of the port.
-    pub(super) fn set_hosts(&mut self, gids: &[GidEntry]) {
-        for (host, memberships) in &mut self.of_vlans {
-            *host = host_on(host.mac, host.vlan, gids);
-            memberships.set_host(*host);
-        }
-    }
-
-    pub(super) fn frame(&mut self, frame: &[u8], now: Duration) -> bool {
-        self.of_vlans.iter_mut().any(|(_, memberships)| memberships.frame(frame, now))
-    }
-
-    pub(super) fn next_frame(&mut self, now: Duration) -> Option<Vec<u8>> {
-        self.of_vlans.iter_mut().find_map(|(_, memberships)| memberships.next_frame(now))
-    }
-
-    fn on(&mut self, vlan: Option<u16>) -> Option<&mut Memberships> {
-        self.of_vlans.iter_mut().find(|(host, _)| host.vlan == vlan).map(|(_, known)| known)
-    }
-}
-
-/// The addresses of the port on a VLAN that reports come from.
-fn host_on(mac: Mac, vlan: Option<u16>, gids: &[GidEntry]) -> Host {
-    let mut host = Host { mac, vlan, ipv4: Ipv4Addr::UNSPECIFIED, ipv6: Ipv6Addr::UNSPECIFIED };
-    for entry in gids.iter().filter(|entry| entry.config.vlan == vlan).rev() {
-        match entry.gid.ip() {
-            IpAddr::V4(ip) => host.ipv4 = ip,
-            IpAddr::V6(ip) if ip.is_unicast_link_local() => host.ipv6 = ip,
-            IpAddr::V6(_) => {}
-        }
-    }
-    host
-}
-
 impl Network {
-    /// Joins a multicast group, for whatever is sent to it or for what `source` sends: lets its
+    /// Joins a multicast group, for whatever is sent to it or for what one source sends: lets its
     /// frames into the port, and tells switches and routers of the VLAN by IGMP or MLD, for as
     /// long as [`Network::poll`] is called. Joins are counted.
     ///
@@ -75,12 +24,8 @@ impl Network {
     /// # Errors
     ///
     /// [`NetError::Join`], [`NetError::Device`]; nothing is joined then.
-    pub fn join(
-        &mut self,
-        group: IpAddr,
-        source: Option<IpAddr>,
-        vlan: Option<u16>,
-    ) -> Result<(), NetError> {
+    pub fn join(&mut self, group: impl Into<Group>) -> Result<(), NetError> {
+        let Group { ip: group, source, vlan } = group.into();
         self.refresh()?;
         let now = self.now();
         if self.memberships.on(vlan).is_none() {
@@ -100,17 +45,13 @@ impl Network {
         Ok(())
     }
 
-    /// Takes one [`Network::join`] with these arguments back; whether there was one.
+    /// Takes one [`Network::join`] of this group back; whether there was one.
     ///
     /// # Errors
     ///
     /// [`NetError::Device`]: the port still lets the group's frames in.
-    pub fn leave(
-        &mut self,
-        group: IpAddr,
-        source: Option<IpAddr>,
-        vlan: Option<u16>,
-    ) -> Result<bool, NetError> {
+    pub fn leave(&mut self, group: impl Into<Group>) -> Result<bool, NetError> {
+        let Group { ip: group, source, vlan } = group.into();
         let now = self.now();
         let Some(memberships) = self.memberships.on(vlan) else { return Ok(false) };
         if !memberships.joins().contains(&(group, source)) {
@@ -142,8 +83,4 @@ impl Network {
             self.context.device().relax();
         }
     }
-}
-
-fn mac_of(group: IpAddr) -> MacAddr {
-    MacAddr(group_mac(group).0)
 }

@@ -15,15 +15,18 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
-use ferrocx_core::{DeviceError, FlowMatch, Ipv4Match, Ipv6Match, MacAddr};
+use ferrocx_core::{DeviceError, FlowMatch, Ipv4Match, Ipv6Match};
 use ferrocx_mempool::{PageSize, RegionConfig};
-use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::ether::{self, MacAddr};
 use ferrocx_net::icmpecho::{self, Station, Tail, Verdict};
+use ferrocx_net::ip;
 use ferrocx_net::neighbour::{Neighbours, Own, solicited_node};
 use thiserror::Error;
 
 mod groups;
+mod memberships;
 
+pub use self::memberships::Group;
 pub use ferrocx_net::membership::{JoinError, MAX_SOURCES};
 pub use ferrocx_net::neighbour::{Conflict, Unresolved};
 
@@ -43,11 +46,6 @@ const BURST: usize = 32;
 const L2_BYTES: usize = 18;
 /// Bytes from one buffer to the next are a multiple of this: a cache line.
 const BUFFER_ALIGN: usize = 64;
-/// Protocols. Source: IANA protocol numbers.
-const HOP_BY_HOP: u8 = 0;
-const ICMP: u8 = 1;
-const IGMP: u8 = 2;
-const ICMPV6: u8 = 58;
 /// Groups that every host is a member of. Source: RFC 1112 section 4, RFC 4291 section 2.7.1.
 const EVERYBODY: [IpAddr; 2] = [
     IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)),
@@ -136,7 +134,7 @@ pub struct Network {
     seen_changes: Option<u64>,
     station: Station,
     groups: Vec<MacAddr>,
-    memberships: groups::Groups,
+    memberships: memberships::Groups,
     stats: NetStats,
     epoch: Instant,
     context: RdmaContext,
@@ -176,9 +174,9 @@ impl Network {
             neighbours: Neighbours::new(config.neighbours),
             gids: Vec::new(),
             seen_changes: None,
-            station: Station { mac: Mac(context.device().mac().0), addresses: Vec::new() },
+            station: Station { mac: context.device().mac(), addresses: Vec::new() },
             groups: Vec::new(),
-            memberships: groups::Groups::new(config.membership),
+            memberships: memberships::Groups::new(config.membership),
             stats: NetStats::default(),
             epoch: context.device().now(),
             context: context.clone(),
@@ -199,13 +197,15 @@ impl Network {
         self.qp.init(&InitAttr::default())?;
         self.qp.receive()?;
         let everything = FlowMatch::default();
-        let arp = FlowMatch { ethertype: Some(ferrocx_net::ether::ARP), ..everything };
+        let arp = FlowMatch { ethertype: Some(ether::ARP), ..everything };
         let ipv4 = FlowMatch { ipv4: Some(Ipv4Match::default()), ..everything };
         let ipv6 = FlowMatch { ipv6: Some(Ipv6Match::default()), ..everything };
         self.qp.create_flow(&arp)?;
         // Queries for IPv6 groups have hop-by-hop options; which of the two protocols a device
         // sees in such a packet is its own affair.
-        for (ip, protocol) in [(ipv4, ICMP), (ipv4, IGMP), (ipv6, ICMPV6), (ipv6, HOP_BY_HOP)] {
+        for (ip, protocol) in
+            [(ipv4, ip::ICMP), (ipv4, ip::IGMP), (ipv6, ip::ICMPV6), (ipv6, ip::HOP_BY_HOP)]
+        {
             self.qp.create_flow(&FlowMatch { ip_protocol: Some(protocol), ..ip })?;
         }
         self.qp.activate(&RtsAttr::new(Psn(0)))?;
@@ -356,7 +356,7 @@ impl Network {
         self.memberships.set_hosts(&gids);
         self.station.addresses = gids.iter().map(|entry| entry.gid.ip()).collect();
         let mut groups: Vec<MacAddr> = gids.iter().filter_map(|e| group_of(e.gid.ip())).collect();
-        groups.extend(EVERYBODY.map(|group| MacAddr(group_mac(group).0)));
+        groups.extend(EVERYBODY.into_iter().filter_map(MacAddr::of_group));
         groups.sort_unstable_by_key(|group| group.0);
         groups.dedup();
         let device = self.context.device();
@@ -424,7 +424,7 @@ impl Network {
         } else {
             self.neighbours.resolve(route.next_hop, &own, now)?
         };
-        Ok(mac.map(|mac| Path::new(route, MacAddr(mac.0))))
+        Ok(mac.map(|mac| Path::new(route, mac)))
     }
 
     /// Finds the way to a peer and waits for the answer: for the set-up path.
@@ -458,13 +458,13 @@ impl Drop for Network {
 }
 
 fn own(entry: &GidEntry) -> Own {
-    Own { ip: entry.gid.ip(), mac: Mac(entry.mac.0), vlan: entry.config.vlan }
+    Own { ip: entry.gid.ip(), mac: entry.mac, vlan: entry.config.vlan }
 }
 
 /// The group in which an address is asked for.
 fn group_of(ip: IpAddr) -> Option<MacAddr> {
     match ip {
         IpAddr::V4(_) => None,
-        IpAddr::V6(ip) => Some(MacAddr(group_mac(solicited_node(ip).into()).0)),
+        IpAddr::V6(ip) => Some(MacAddr::of_ipv6_group(solicited_node(ip))),
     }
 }

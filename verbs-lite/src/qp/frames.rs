@@ -1,6 +1,7 @@
 //! [`Frames`]: what whole Ethernet frames must be like, and the segments that describe them.
 
 use ferrocx_core::wq::Wqe;
+use ferrocx_net::ether;
 use ferrocx_prm::wqe::{DS_BYTES, ETH_INLINE_BYTES, Eth};
 
 use super::wqe::{Data, gather};
@@ -14,7 +15,7 @@ const HEADER_BYTES: u64 = 14;
 /// Bytes of a VLAN tag, and where its type stands. Source: IEEE 802.1Q.
 const TAG_BYTES: u64 = 4;
 const TAG_AT: usize = 12;
-const TAG_TYPES: [[u8; 2]; 2] = [[0x81, 0x00], [0x88, 0xa8]];
+const TAG_TYPES: [[u8; 2]; 2] = [ether::VLAN.to_be_bytes(), ether::SERVICE_VLAN.to_be_bytes()];
 /// Most bytes of headers that a device wants inline; more than any of
 /// [`Limits::min_inline_bytes`](ferrocx_core::Limits::min_inline_bytes).
 const MAX_HEADERS: usize = 128;

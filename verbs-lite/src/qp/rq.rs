@@ -108,7 +108,7 @@ impl<B: Buffers> Rq<B> {
         wr_id: u64,
         held: B,
     ) -> Result<(), Refused<B>> {
-        let sge = held.only_sink();
+        let sge = held.only_recv_sge();
         let is_full = self.ring.outstanding() == self.max_wr;
         // Those of one entry are written here, the others by a function of their own.
         let Some(sge) = sge.filter(|sge| !is_full && sge.len != 0 && self.reach.takes(sge)) else {

@@ -136,8 +136,7 @@ impl<B: Buffers> Qp<B> {
         mw: &UntypedMw,
     ) -> Result<(), PostError> {
         self.check_umr(&mw.pd)?;
-        let (lkey, from, len) = wr.region;
-        if wr.old.0 >> 8 != mw.rkey().0 >> 8 || len > MAX_BYTES as u64 {
+        if wr.old.0 >> 8 != mw.rkey().0 >> 8 || wr.len_bytes > MAX_BYTES as u64 {
             return Err(PostError::Window);
         }
         let sets_atomic = self.fast_reg.sets_atomic;
@@ -146,10 +145,10 @@ impl<B: Buffers> Qp<B> {
         }
         let (kind, old, variant, access) = (mw.kind(), wr.old.0, wr.variant, wr.access);
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
-        if len == 0 {
+        if wr.len_bytes == 0 {
             self.sq.put_end(old, kind, Some(variant), entry);
         } else {
-            let region = (lkey.0, from, len as u32);
+            let region = (wr.lkey.0, wr.addr, wr.len_bytes as u32);
             let binding = Binding { kind, old, variant, access, region, sets_atomic };
             self.sq.put_bind(&binding, entry);
         }

@@ -97,7 +97,7 @@ pub(crate) fn scatter<B: Buffers>(
     if !list.is_exclusive() {
         return Err(PostError::NotExclusive);
     }
-    let (count, _) = gather(&mut wqe, max, reach, list.sinks(), 0)?;
+    let (count, _) = gather(&mut wqe, max, reach, list.recv_sges(), 0)?;
     if count < max {
         wqe.end_list();
     }

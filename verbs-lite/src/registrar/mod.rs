@@ -34,7 +34,7 @@ use std::ops::Range;
 use arrayvec::ArrayVec;
 
 pub use client::{Answer, Client, FailureCause, KeyId, ReadOnce, RegisteredKey, Registration};
-pub use worker::{Drained, Worker, registrar};
+pub use worker::{Drained, TaggedKey, Worker, registrar};
 
 use crate::context::RdmaContext;
 use crate::cq::Cq;

@@ -68,9 +68,17 @@ pub struct Drained {
     pub cq: Cq,
     /// Keys that nobody can use.
     pub free: Vec<KeySlot>,
-    /// Keys that are bound, or may be, with the tags of their requests: end them on another queue
-    /// pair, revoke or drop them.
-    pub bound: Vec<(u64, KeySlot)>,
+    /// Keys that are bound, or may be: end them on another queue pair, revoke or drop them.
+    pub bound: Vec<TaggedKey>,
+}
+
+/// A key that was bound when its pipeline ended.
+#[derive(Debug)]
+pub struct TaggedKey {
+    /// The tag of the request that bound it.
+    pub tag: u64,
+    /// The key.
+    pub key: KeySlot,
 }
 
 /// Makes a pipeline over `memories`, which requests name by their place in the list.
@@ -271,7 +279,7 @@ impl Worker {
                 KeyState::Free => free.push(slot.key),
                 KeyState::Invalidating => {}
                 KeyState::Posted | KeyState::Valid | KeyState::Stale => {
-                    bound.push((slot.tag, slot.key));
+                    bound.push(TaggedKey { tag: slot.tag, key: slot.key });
                 }
             }
         }

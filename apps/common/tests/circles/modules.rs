@@ -54,15 +54,27 @@ impl Crate {
         found
     }
 
-    /// From which file names are taken into which.
+    /// From which file names are taken into which, but for those of the folders that a file lies
+    /// in: they hold for all that is in there.
     pub(crate) fn arrows(&self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
+        self.arrows_to(|from, end| !from.starts_with(end))
+    }
+
+    /// From which file names are taken into which, those of its folders included.
+    pub(crate) fn all_arrows(&self) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
+        self.arrows_to(|_, _| true)
+    }
+
+    /// The arrows between two modules that count.
+    fn arrows_to(
+        &self,
+        counts: impl Fn(&[String], &[String]) -> bool,
+    ) -> BTreeMap<PathBuf, BTreeSet<PathBuf>> {
         let mut found: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for (names, module) in &self.modules {
             let arrows = found.entry(module.file.clone()).or_default();
-            // A folder speaks for all that is in it: what a module takes from those around it is
-            // no arrow.
             let ends = module.paths.iter().filter_map(|path| self.module_of(names, path, 0));
-            let ends = ends.filter(|end| !names.starts_with(end));
+            let ends = ends.filter(|end| counts(names, end));
             let files = ends.map(|end| &self.modules[&end].file);
             arrows.extend(files.filter(|file| **file != module.file).cloned());
         }

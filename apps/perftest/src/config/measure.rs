@@ -4,10 +4,11 @@ use ferrocx_app_common::list;
 use ferrocx_app_common::option::{ConfigError, cores};
 use ferrocx_verbs_lite::{Mtu, QpConfig};
 
-use super::MAX_SIZE;
 use crate::cli::Args;
 use crate::measure::{ATOMIC_BYTES, Kind, Limit, Measure, Test};
 
+/// Longest message: what an RC or UC queue pair of the device sends at once.
+pub(super) const MAX_SIZE: u64 = 1 << 30;
 /// Messages on the way: two requests each must fit the ring.
 const MAX_DEPTH: usize = 8192;
 /// Keys of a registration pipeline, and pipelines: all errands must fit one ring.

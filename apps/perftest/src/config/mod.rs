@@ -16,8 +16,6 @@ use crate::measure::{Measure, Test};
 pub use ferrocx_app_common::option::ConfigError;
 pub use net::{Net, Subnet, is_bad};
 
-/// Longest message: what an RC or UC queue pair of the device sends at once.
-const MAX_SIZE: u64 = 1 << 30;
 /// Queue pairs of `ibv_srq_pingpong`. Source: rdma-core, srq_pingpong.c.
 const STOCK_QPS: usize = 16;
 /// Exchanges of a ping-pong unless told otherwise, as in the stock tools.
@@ -155,7 +153,7 @@ fn ping_pong(args: &Args, mtu: Mtu) -> Result<PingPong, ConfigError> {
     let is_shared = kind == "srq";
     let qps = args.qps.filter(|_| is_shared).unwrap_or(if is_shared { STOCK_QPS } else { 1 });
     ConfigError::check("qps", qps as u64, 1, SRQ_ADDRESSES as u64)?;
-    let most = if service == QpType::Ud { mtu.bytes().into() } else { MAX_SIZE };
+    let most = if service == QpType::Ud { mtu.bytes().into() } else { measure::MAX_SIZE };
     let text = args.size.as_deref().unwrap_or("4096");
     let size: u64 = text.parse().unwrap_or(0);
     if !(1..=most).contains(&size) {

@@ -7,9 +7,8 @@ use std::str::FromStr;
 use ferrocx_app_common::device::DeviceName;
 use ferrocx_app_common::option::ConfigError;
 use ferrocx_app_common::peer::PeerSpec;
-use ferrocx_core::MacAddr;
 use ferrocx_model::wire::ImpairConfig;
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_verbs_lite::Mtu;
 
 use crate::cli::Args;
@@ -136,7 +135,7 @@ pub(super) fn net(args: &Args) -> Result<Net, ConfigError> {
 }
 
 fn mac(text: &str) -> Result<MacAddr, ConfigError> {
-    Ok(MacAddr(text.parse::<Mac>()?.0))
+    Ok(text.parse()?)
 }
 
 fn mtu(bytes: u32) -> Result<Mtu, ConfigError> {

@@ -19,7 +19,7 @@ use serde::Serialize;
 
 use crate::{
     cli::Args,
-    ether::{HEADER_BYTES, Mac},
+    ether::{HEADER_BYTES, MacAddr},
 };
 pub use ferrocx_app_common::option::ConfigError;
 pub use queues::{BURSTS, MAX_QUEUES, QueueSettings, Split};
@@ -146,7 +146,7 @@ pub struct Config {
     /// Addresses that icmpecho answers for; empty for all.
     pub addresses: Vec<IpAddr>,
     /// Destination that mac and txonly write.
-    pub peer: Option<Mac>,
+    pub peer: Option<MacAddr>,
     /// Generated frames.
     pub load: Load,
     /// End after this time.

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 
 use ferrocx::model::wire::{Fcs, SplitMix64, Wire};
-use ferrocx_net::ether::{Mac, group_mac};
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport};
 use hdrhistogram::Histogram;
 use smoltcp::iface::{self, Interface, SocketSet};
@@ -39,7 +39,7 @@ const MEMBER: MemberId = 0;
 #[derive(Debug, Clone)]
 pub struct VenueConfig {
     /// Its station on the Ethernet.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// Its address, on a subnet of 24 bits.
     pub address: Ipv4Addr,
     /// TCP port of order entry.
@@ -78,7 +78,7 @@ impl Default for VenueConfig {
     /// and 239.1.1.2:26401, member `ferro`, nothing lost and all in order.
     fn default() -> Self {
         Self {
-            mac: Mac([0x02, 0xe0, 0, 0, 0, 1]),
+            mac: MacAddr([0x02, 0xe0, 0, 0, 0, 1]),
             address: Ipv4Addr::new(198, 18, 0, 1),
             orders_port: 9000,
             requests_port: 9001,
@@ -304,7 +304,7 @@ impl<W: Wire> Venue<W> {
     }
 
     /// Has another station from now on, as the spare of a server that broke down.
-    pub fn move_to(&mut self, mac: Mac) {
+    pub fn move_to(&mut self, mac: MacAddr) {
         self.config.mac = mac;
         self.interface.set_hardware_addr(HardwareAddress::Ethernet(EthernetAddress(mac.0)));
     }
@@ -364,7 +364,7 @@ impl<W: Wire> Venue<W> {
         if let Some(answer) = answer {
             let (from, to) = (packet.destination(), packet.source());
             self.stats.requests += 1;
-            self.send_datagram(Mac(mac), from, to, &answer, now_ns);
+            self.send_datagram(MacAddr(mac), from, to, &answer, now_ns);
         }
         true
     }
@@ -488,12 +488,12 @@ impl<W: Wire> Venue<W> {
     fn send_on_line(&mut self, line: usize, packet: &[u8], now_ns: u64) {
         let from = SocketAddr::from((self.config.address, self.config.requests_port));
         let to = self.config.lines[line];
-        self.send_datagram(group_mac((*to.ip()).into()), from, to.into(), packet, now_ns);
+        self.send_datagram(MacAddr::of_ipv4_group(*to.ip()), from, to.into(), packet, now_ns);
     }
 
     fn send_datagram(
         &mut self,
-        mac: Mac,
+        mac: MacAddr,
         from: SocketAddr,
         to: SocketAddr,
         payload: &[u8],

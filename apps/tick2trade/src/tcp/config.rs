@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Transport};
 use thiserror::Error;
 
@@ -14,9 +14,9 @@ pub struct Config {
     /// The peer's end, of the same family.
     pub remote: SocketAddr,
     /// Our station on the Ethernet.
-    pub local_mac: Mac,
+    pub local_mac: MacAddr,
     /// The station that leads to the peer.
-    pub remote_mac: Mac,
+    pub remote_mac: MacAddr,
     /// Control information of a VLAN tag. Default: no tag.
     pub vlan_tci: Option<u16>,
     /// The largest payload of a segment that we take and send. Default 1,460.
@@ -46,7 +46,7 @@ pub struct Config {
 
 impl Config {
     /// A connection from a station and an address of ours to those of the peer, with the defaults.
-    pub const fn new(local: (Mac, SocketAddr), remote: (Mac, SocketAddr)) -> Self {
+    pub const fn new(local: (MacAddr, SocketAddr), remote: (MacAddr, SocketAddr)) -> Self {
         Self {
             local: local.1,
             remote: remote.1,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrocx_net::ether::Mac;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport};
 use proptest::prelude::*;
 use smoltcp::iface::{Interface, SocketHandle, SocketSet};
@@ -25,7 +25,7 @@ fn ends() -> (SocketAddr, SocketAddr) {
     ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:9000".parse().unwrap())
 }
 
-const MACS: (Mac, Mac) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
+const MACS: (MacAddr, MacAddr) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
 /// Bytes in front of an IP packet.
 const ETHERNET: usize = 14;
 

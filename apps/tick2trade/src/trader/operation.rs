@@ -1,7 +1,5 @@
 //! What is done with a trader beside trading: it is watched, killed, ended, and asked for counts.
 
-use ferrocx::net::ether::Mac;
-
 use super::Trader;
 use crate::counters::Counters;
 use crate::feed::Source;
@@ -55,10 +53,8 @@ impl<S: Strategy> Trader<S> {
     /// is not found now is where it was.
     pub(super) fn find_servers(&mut self, now: u64) {
         self.found_ns = now.saturating_add(FIND_NS);
-        let [orders, requests, snapshots] = self.servers.map(|server| {
-            let path = self.network.resolve(server?.into()).ok()??;
-            Some(Mac(path.dmac.0))
-        });
+        let [orders, requests, snapshots] =
+            self.servers.map(|server| Some(self.network.resolve(server?.into()).ok()??.dmac));
         if let Some(station) = requests {
             self.request.destination_mac = station;
         }

@@ -69,6 +69,17 @@ pub(crate) struct Pending {
     probe_at: Instant,
 }
 
+/// A command to post.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Input<'a> {
+    pub(crate) opcode: Opcode,
+    /// What it is about, for messages.
+    pub(crate) object: Option<Object>,
+    /// The fixed part of its input, and what follows it.
+    pub(crate) head: &'a [u8],
+    pub(crate) tail: &'a [u8],
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum End {
@@ -141,17 +152,15 @@ impl CommandChannel {
         }
     }
 
-    /// Posts a command: `head` followed by `tail`, with room for `out_len` bytes of output.
+    /// Posts a command, with room for `out_len` bytes of output.
     pub(crate) fn post(
         &mut self,
         memory: &Memory,
         lane: Lane,
-        opcode: Opcode,
-        head: &[u8],
-        tail: &[u8],
+        input: &Input<'_>,
         out_len: usize,
     ) -> Result<Pending, CommandError> {
-        let object = Object::of(opcode, head);
+        let Input { opcode, object, head, tail } = *input;
         let slot =
             self.free_slot(lane).ok_or(CommandError::NoSlot { opcode, slots: self.slots - 1 })?;
         let token = self.next_token();

@@ -4,9 +4,43 @@ use std::fmt;
 use std::time::Duration;
 
 use ferrocx_bus::BusError;
-use ferrocx_prm::cmd::Opcode;
+use ferrocx_prm::Layout;
+use ferrocx_prm::cmd::{Command, Opcode};
+use ferrocx_prm::layout::Field;
 use ferrocx_prm::syndrome::{CommandStatus, DeliveryStatus};
 use thiserror::Error;
+
+/// Fields of an input that name the object that it is about, and the word for it in messages. Of
+/// several in an input the first of this list counts.
+const NUMBERS: &[(&str, &str)] = &[
+    ("mkey_index", "mkey index"),
+    ("qpn", "qpn"),
+    ("xrc_srqn", "srqn"),
+    ("cqn", "cqn"),
+    ("eq_number", "eqn"),
+    ("sqn", "sqn"),
+    ("rqn", "rqn"),
+    ("rmpn", "rmpn"),
+    ("rqtn", "rqtn"),
+    ("tirn", "tirn"),
+    ("tisn", "tisn"),
+    ("transport_domain", "transport domain"),
+    ("xrcd", "xrcd"),
+    ("pd", "pd"),
+    ("uar", "uar"),
+    ("group_id", "flow group"),
+    ("table_id", "flow table"),
+    ("flow_counter_id", "flow counter"),
+    ("register_id", "register"),
+];
+/// Fields of a context in an input that name what the object is built on.
+const FOUNDATIONS: &[(&str, &str)] = &[
+    ("cqn", "cqn"),
+    ("c_eqn_or_apu_element", "eqn"),
+    ("transport_domain", "transport domain"),
+    ("pd", "pd"),
+    ("uar_page", "uar"),
+];
 
 /// The object that a command named, for messages: `cqn 0x000012`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,64 +52,36 @@ pub struct Object {
 }
 
 impl Object {
-    /// The object that an input is about, where the command has one.
+    /// The object that an input is about, where it names one.
     ///
     /// Commands that create something name the object they build on: a PD or a CQ.
-    ///
-    /// # Source
-    /// Input layouts of reference 4.2.
     #[must_use]
-    pub fn of(opcode: Opcode, input: &[u8]) -> Option<Self> {
-        let (what, offset) = place(opcode)?;
-        let word = input.get(offset..offset + 4)?;
-        let number = u32::from_be_bytes([word[0], word[1], word[2], word[3]]) & 0x00ff_ffff;
-        Some(Self { what, number })
+    pub fn of<C: Command>(input: &C::In) -> Option<Self> {
+        let (fields, bytes) = (C::In::FIELDS, input.as_bytes());
+        let find = |names: &[(&str, &'static str)], deep| {
+            names.iter().find_map(|&(name, what)| {
+                Some(Self { what, number: number(fields, bytes, name, deep)? })
+            })
+        };
+        find(NUMBERS, false).or_else(|| find(FOUNDATIONS, true))
     }
+}
+
+/// The field `name` of a structure; if `deep`, or of a structure embedded in it.
+fn number(fields: &[Field], bytes: &[u8], name: &str, deep: bool) -> Option<u32> {
+    fields.iter().find_map(|field| {
+        if field.name == name {
+            return field.number(bytes);
+        }
+        let inner = bytes.get(field.first_bit / 8..).filter(|_| deep)?;
+        number(field.nested, inner, name, deep)
+    })
 }
 
 impl fmt::Display for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {:#08x}", self.what, self.number)
     }
-}
-
-/// Name and byte offset of the object number in a command's input.
-fn place(opcode: Opcode) -> Option<(&'static str, usize)> {
-    Some(match opcode {
-        Opcode::DESTROY_MKEY | Opcode::QUERY_MKEY => ("mkey index", 0x08),
-        Opcode::CREATE_MKEY => ("pd", 0x1c),
-        Opcode::DEALLOC_PD => ("pd", 0x08),
-        Opcode::DEALLOC_UAR => ("uar", 0x08),
-        Opcode::DEALLOC_TRANSPORT_DOMAIN => ("transport domain", 0x08),
-        Opcode::DESTROY_EQ | Opcode::QUERY_EQ => ("eqn", 0x08),
-        Opcode::CREATE_EQ => ("uar", 0x1c),
-        Opcode::DESTROY_CQ | Opcode::QUERY_CQ | Opcode::MODIFY_CQ => ("cqn", 0x08),
-        Opcode::CREATE_CQ => ("eqn", 0x24),
-        Opcode::CREATE_SQ | Opcode::CREATE_RQ => ("cqn", 0x28),
-        Opcode::DESTROY_SQ | Opcode::MODIFY_SQ | Opcode::QUERY_SQ => ("sqn", 0x08),
-        Opcode::DESTROY_RQ | Opcode::MODIFY_RQ | Opcode::QUERY_RQ => ("rqn", 0x08),
-        Opcode::DESTROY_RQT | Opcode::MODIFY_RQT => ("rqtn", 0x08),
-        Opcode::DESTROY_TIR | Opcode::MODIFY_TIR => ("tirn", 0x08),
-        Opcode::DESTROY_TIS | Opcode::MODIFY_TIS => ("tisn", 0x08),
-        Opcode::DESTROY_QP
-        | Opcode::QUERY_QP
-        | Opcode::RST2INIT_QP
-        | Opcode::INIT2RTR_QP
-        | Opcode::RTR2RTS_QP
-        | Opcode::RTS2RTS_QP
-        | Opcode::MODIFY_QP_2ERR
-        | Opcode::MODIFY_QP_2RST => ("qpn", 0x08),
-        Opcode::DESTROY_FLOW_TABLE
-        | Opcode::CREATE_FLOW_GROUP
-        | Opcode::SET_FTE
-        | Opcode::DELETE_FTE
-        | Opcode::SET_FLOW_TABLE_ROOT => ("flow table", 0x14),
-        Opcode::DESTROY_FLOW_GROUP => ("flow group", 0x18),
-        Opcode::DEALLOC_FLOW_COUNTER => ("flow counter", 0x08),
-        Opcode::QUERY_FLOW_COUNTER => ("flow counter", 0x1c),
-        Opcode::ACCESS_REG => ("register", 0x08),
-        _ => return None,
-    })
 }
 
 /// Prints `, cqn 0x000012`, or nothing.
@@ -238,11 +244,16 @@ pub enum DeadDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrocx_prm::Layout;
-    use ferrocx_prm::cmd::Command;
+    use ferrocx_prm::cmd::device::Nop;
+    use ferrocx_prm::cmd::flow::{DestroyFlowGroup, QueryFlowCounter};
     use ferrocx_prm::cmd::objects::CreateMkey;
-    use ferrocx_prm::cmd::queues::DestroyCq;
+    use ferrocx_prm::cmd::qp::{CreateQp, Init2rtrQp};
+    use ferrocx_prm::cmd::queues::{CreateCq, DestroyCq, DestroyEq};
+    use ferrocx_prm::cmd::wq::{CreateSq, ModifySq};
+    use ferrocx_prm::cqc::Cqc;
     use ferrocx_prm::mkey::Mkc;
+    use ferrocx_prm::qpc::Qpc;
+    use ferrocx_prm::wqc::Sqc;
 
     #[test]
     fn status_error_names_opcode_status_syndrome_and_object() {
@@ -251,7 +262,7 @@ mod tests {
             opcode: Opcode::CREATE_MKEY,
             status: CommandStatus::BAD_PARAM,
             syndrome: 0x00c0_ffee,
-            object: Object::of(Opcode::CREATE_MKEY, input.as_bytes()),
+            object: Object::of::<CreateMkey>(&input),
         };
         assert_eq!(
             error.to_string(),
@@ -262,12 +273,36 @@ mod tests {
     }
 
     #[test]
+    fn commands_name_their_objects() {
+        fn of<C: Command>(input: C::In) -> String {
+            Object::of::<C>(&input).map_or_else(String::new, |object| object.to_string())
+        }
+        let sqc = Sqc::zeroed().with_cqn(0x12);
+        assert_eq!(of::<CreateSq>(CreateSq::input().with_ctx(sqc)), "cqn 0x000012");
+        let input = ModifySq::input().with_sqn(0xab_cdef).with_sq_state(1).with_ctx(sqc);
+        assert_eq!(of::<ModifySq>(input), "sqn 0xabcdef", "its own field before the context's");
+        let cqc = Cqc::zeroed().with_uar_page(3).with_c_eqn_or_apu_element(4);
+        assert_eq!(of::<CreateCq>(CreateCq::input().with_cq_context(cqc)), "eqn 0x000004");
+        let input = DestroyEq::input().with_eq_number(9);
+        assert_eq!(of::<DestroyEq>(input), "eqn 0x000009");
+        let input = DestroyFlowGroup::input().with_table_id(1).with_group_id(2);
+        assert_eq!(of::<DestroyFlowGroup>(input), "flow group 0x000002");
+        let input = QueryFlowCounter::input().with_flow_counter_id(0x0102_0304);
+        assert_eq!(of::<QueryFlowCounter>(input), "flow counter 0x1020304", "all 32 bits");
+        let qpc = Qpc::zeroed().with_pd(5);
+        assert_eq!(of::<CreateQp>(CreateQp::input().with_qpc(qpc)), "pd 0x000005");
+        let input = Init2rtrQp::input().with_qpn(6).with_qpc(qpc);
+        assert_eq!(of::<Init2rtrQp>(input), "qpn 0x000006");
+        assert_eq!(of::<Nop>(Nop::input()), "");
+    }
+
+    #[test]
     fn unknown_status_keeps_its_number() {
         let error = CommandError::Status {
             opcode: Opcode(0xeee),
             status: CommandStatus(0x77),
             syndrome: 1,
-            object: Object::of(Opcode(0xeee), &[0; 64]),
+            object: None,
         };
         assert!(error.to_string().starts_with("opcode 0x0eee: unknown code (0x77), syndrome"));
     }
@@ -279,7 +314,7 @@ mod tests {
             opcode: Opcode::DESTROY_CQ,
             slot: 3,
             waited: Duration::from_millis(50),
-            object: Object::of(Opcode::DESTROY_CQ, input.as_bytes()),
+            object: Object::of::<DestroyCq>(&input),
         };
         assert!(error.to_string().contains("slot 3 after 50ms, cqn 0x000012"));
         assert!(error.device_may_own_memory());

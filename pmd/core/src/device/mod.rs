@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_mempool::{Pool, RegionConfig};
+use ferrocx_net::ether::MacAddr;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::{AllocPd, AllocTransportDomain};
 use ferrocx_prm::cmd::port::QueryVportCounter;
@@ -27,7 +28,7 @@ use crate::error::DeviceError;
 use crate::flow::tables::{Steering, TableSetup};
 use crate::health::{HealthMonitor, HealthReport};
 use crate::keys::{Keys, RegionKeys, Registrations};
-use crate::link::{LinkState, MacAddr, Port};
+use crate::link::{LinkState, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
 use crate::stats::VportCounters;

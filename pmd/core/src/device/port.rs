@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use ferrocx_net::ether::MacAddr;
+
 use super::{Device, lock};
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
 use crate::flow::tables::MAX_MULTICAST;
-use crate::link::{self, MacAddr, Port};
+use crate::link::{self, Port};
 
 impl Device {
     /// The unicast address whose frames are received.

@@ -2,17 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use ferrocx_net::ether::{self, MacAddr};
+use ferrocx_net::ip;
 use ferrocx_prm::flow::FlowMatchLyr24;
 
 use crate::error::ConfigError;
-use crate::link::MacAddr;
-
-/// Ethertypes. Source: IEEE 802 numbers.
-const ETHERTYPE_IPV4: u32 = 0x0800;
-const ETHERTYPE_IPV6: u32 = 0x86dd;
-/// IP protocols. Source: IANA protocol numbers.
-pub(super) const PROTOCOL_TCP: u8 = 6;
-pub(super) const PROTOCOL_UDP: u8 = 17;
 
 /// A value of which only the bits of the mask are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +95,7 @@ impl FlowMatch {
             return conflict("ipv4 and ipv6 imply the ethertype; leave the ethertype out");
         }
         let ports = self.source_port.is_some() || self.destination_port.is_some();
-        if ports && !matches!(self.ip_protocol, Some(PROTOCOL_TCP | PROTOCOL_UDP)) {
+        if ports && !matches!(self.ip_protocol, Some(ip::TCP | ip::UDP)) {
             return conflict("a rule with ports needs ip_protocol 6 (TCP) or 17 (UDP); set it");
         }
         let mask = self.part(true, by_version);
@@ -120,11 +114,11 @@ impl FlowMatch {
         let number = |value: u32, ones: u32| if mask { ones } else { value };
         let mut out = FlowMatchLyr24::zeroed();
         if let Some(mac) = self.source_mac {
-            let (high, low) = side(mac, mask).words();
+            let (high, low) = words(side(mac, mask));
             out = out.with_smac_47_16(high).with_smac_15_0(low);
         }
         if let Some(mac) = self.destination_mac {
-            let (high, low) = side(mac, mask).words();
+            let (high, low) = words(side(mac, mask));
             out = out.with_dmac_47_16(high).with_dmac_15_0(low);
         }
         if let Some(ethertype) = self.ethertype {
@@ -134,11 +128,11 @@ impl FlowMatch {
             out = out.with_cvlan_tag(mask || vlan.is_some());
             out = out.with_first_vid(vlan.map_or(0, |id| number(id.into(), 0xfff)));
         }
-        let version = self.ipv4.map(|_| (4, ETHERTYPE_IPV4));
-        if let Some((version, ethertype)) = version.or(self.ipv6.map(|_| (6, ETHERTYPE_IPV6))) {
+        let version = self.ipv4.map(|_| (4, ether::IPV4));
+        if let Some((version, ethertype)) = version.or(self.ipv6.map(|_| (6, ether::IPV6))) {
             out = match by_version {
                 true => out.with_ip_version(number(version, 0xf)),
-                false => out.with_ethertype(number(ethertype, 0xffff)),
+                false => out.with_ethertype(number(ethertype.into(), 0xffff)),
             };
         }
         let padded = |address: Masked<Ipv4Addr>| {
@@ -153,7 +147,7 @@ impl FlowMatch {
             .with_src_ipv4_src_ipv6(source.unwrap_or_default())
             .with_dst_ipv4_dst_ipv6(destination.unwrap_or_default())
             .with_ip_protocol(self.ip_protocol.map_or(0, |id| number(id.into(), 0xff)));
-        let udp = self.ip_protocol == Some(PROTOCOL_UDP);
+        let udp = self.ip_protocol == Some(ip::UDP);
         if let Some(port) = self.source_port {
             let port = u32::from(side(port, mask));
             out = if udp { out.with_udp_sport(port) } else { out.with_tcp_sport(port) };
@@ -164,6 +158,12 @@ impl FlowMatch {
         }
         out
     }
+}
+
+/// The first four bytes of an address and the last two, as matches have them.
+pub(super) fn words(mac: MacAddr) -> (u32, u32) {
+    let [a, b, c, d, e, f] = mac.0;
+    (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([0, 0, e, f]))
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrocx_prm::caps::FlowTableProps;
+use ferrocx_net::ether::MacAddr;
+use ferrocx_net::ip;
+use ferrocx_prm::caps::{FlowTableProps, ft_field};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{CreateFlowGroup, CreateFlowTable, SetFlowTableRoot, SetFte};
 use ferrocx_prm::flow::{
@@ -20,19 +22,17 @@ use ferrocx_prm::flow::{
     FlowTableContext, TABLE_TYPE_NIC_RX, action, destination_type, match_criteria,
 };
 
-use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, PROTOCOL_TCP, PROTOCOL_UDP};
+use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, words};
 use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
-use crate::link::{MacAddr, Port};
+use crate::link::Port;
 use crate::objects::Kind;
 
 /// Levels of the three tables, by which [`Tables::ids`] and [`Tables::groups`] have them too.
 const RULES: usize = 0;
 const ADDRESSES: usize = 1;
 const TRAFFIC: usize = 2;
-/// Bit of `ft_field_support`'s first word: `outer_ip_version`. Source: reference 5.11.
-const MATCH_IP_VERSION: u8 = 1 << 4;
 
 /// Multicast groups that fit the table of addresses beside the own MAC and broadcast.
 pub const MAX_MULTICAST: usize = 126;
@@ -90,10 +90,10 @@ impl TrafficType {
     fn matches(self) -> FlowMatch {
         let (v4, v6) = (Some(Ipv4Match::default()), Some(Ipv6Match::default()));
         let (ipv4, ipv6, ip_protocol) = match self {
-            Self::TcpV4 => (v4, None, Some(PROTOCOL_TCP)),
-            Self::UdpV4 => (v4, None, Some(PROTOCOL_UDP)),
-            Self::TcpV6 => (None, v6, Some(PROTOCOL_TCP)),
-            Self::UdpV6 => (None, v6, Some(PROTOCOL_UDP)),
+            Self::TcpV4 => (v4, None, Some(ip::TCP)),
+            Self::UdpV4 => (v4, None, Some(ip::UDP)),
+            Self::TcpV6 => (None, v6, Some(ip::TCP)),
+            Self::UdpV6 => (None, v6, Some(ip::UDP)),
             Self::IpV4 => (v4, None, None),
             Self::IpV6 => (None, v6, None),
             Self::Any => (None, None, None),
@@ -377,12 +377,12 @@ fn wanted_addresses(current: &Addresses, port: &Port) -> Addresses {
 
 /// Whether the device matches by IP version; else by ethertype. Source: reference 5.11.
 pub(super) fn matches_ip_version(caps: &FlowTableProps) -> bool {
-    caps.ft_field_support()[0] & MATCH_IP_VERSION != 0
+    caps.ft_field_support()[0] & ft_field::OUTER_IP_VERSION != 0
 }
 
 /// Mask or value of a destination address.
 fn exact_mac(mac: MacAddr) -> FlowMatchLyr24 {
-    let (high, low) = mac.words();
+    let (high, low) = words(mac);
     FlowMatchLyr24::zeroed().with_dmac_47_16(high).with_dmac_15_0(low)
 }
 

@@ -3,10 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{HOPS, Station, Tail, is_intact};
-use crate::{checksum, ether::be16, reason::Reason};
+use crate::{checksum, ether::be16, ip, reason::Reason};
 
 const MIN_HEADER_BYTES: usize = 20;
-const ICMP: u8 = 1;
 const ICMP_HEADER_BYTES: usize = 8;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
@@ -39,7 +38,7 @@ pub(super) fn answer(
     if !is_host(source) || !is_host(target) || !station.answers(IpAddr::V4(target)) {
         return Err(Reason::Ipv4Address);
     }
-    if protocol != ICMP {
+    if protocol != ip::ICMP {
         return Err(Reason::OtherProtocol);
     }
     echo(packet, tail, header_bytes, total)?;

@@ -5,12 +5,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::{HOPS, Station, Tail, is_intact};
 use crate::{
     checksum,
-    ether::{self, Mac, be16},
+    ether::{self, MacAddr, be16},
+    ip,
     reason::Reason,
 };
 
 pub(crate) const HEADER_BYTES: usize = 40;
-pub(crate) const ICMPV6: u8 = 58;
 const ECHO_REQUEST: u8 = 128;
 const ECHO_REPLY: u8 = 129;
 const ECHO_HEADER_BYTES: usize = 8;
@@ -46,7 +46,7 @@ pub(super) fn answer(
     if source.is_multicast() || target.is_unspecified() {
         return Err(Reason::Ipv6Address);
     }
-    if next_header != ICMPV6 {
+    if next_header != ip::ICMPV6 {
         return Err(Reason::OtherProtocol);
     }
     // All messages of interest have at least 8 bytes.
@@ -54,7 +54,7 @@ pub(super) fn answer(
         return Err(Reason::IcmpMalformed);
     }
     let len = u32::try_from(payload).map_err(|_| Reason::Ipv6Malformed)?;
-    let pseudo = checksum::pseudo_v6(&packet[8..40], ICMPV6, len);
+    let pseudo = checksum::pseudo_v6(&packet[8..40], ip::ICMPV6, len);
     if !is_intact(packet, tail, HEADER_BYTES, payload, pseudo) {
         return Err(Reason::IcmpChecksum);
     }
@@ -137,7 +137,7 @@ fn advertise(
 }
 
 /// The link-layer address in the option of a kind, if the options hold one; the last counts.
-pub(crate) fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<Mac>, Reason> {
+pub(crate) fn link_address(mut options: &[u8], wanted: u8) -> Result<Option<MacAddr>, Reason> {
     let mut found = None;
     while let [kind, units, ..] = *options {
         let len_bytes = usize::from(units) * 8;
@@ -159,7 +159,7 @@ fn finish_advertisement(packet: &mut [u8], len_bytes: usize) -> Result<(), Reaso
     packet[4..6].copy_from_slice(&payload.to_be_bytes());
     let checksum_at = HEADER_BYTES + 2;
     packet[checksum_at..checksum_at + 2].fill(0);
-    let sum = checksum::pseudo_v6(&packet[8..40], ICMPV6, u32::from(payload))
+    let sum = checksum::pseudo_v6(&packet[8..40], ip::ICMPV6, u32::from(payload))
         + checksum::sum(&packet[HEADER_BYTES..HEADER_BYTES + len_bytes]);
     packet[checksum_at..checksum_at + 2].copy_from_slice(&checksum::finish(sum).to_be_bytes());
     Ok(())

@@ -20,7 +20,7 @@ mod tests;
 use std::net::IpAddr;
 
 use crate::{
-    ether::{self, HEADER_BYTES, Mac},
+    ether::{self, HEADER_BYTES, MacAddr},
     reason::Reason,
 };
 
@@ -31,7 +31,7 @@ pub(crate) const HOPS: u8 = 64;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Station {
     /// Ethernet address of the port.
-    pub mac: Mac,
+    pub mac: MacAddr,
     /// Addresses that are answered for; empty means every unicast address.
     pub addresses: Vec<IpAddr>,
 }
@@ -90,10 +90,10 @@ fn answer(frame: &mut [u8], tail: Tail<'_>, station: &Station) -> Result<usize, 
     let destination = ether::mac_at(frame, 0).ok_or(Reason::Runt)?;
     let source = ether::mac_at(frame, 6).ok_or(Reason::Runt)?;
     let (ethertype, start) = ether::ethertype(frame).ok_or(Reason::Runt)?;
-    if destination != station.mac && !destination.is_group() {
+    if destination != station.mac && !destination.is_multicast() {
         return Err(Reason::OtherStation);
     }
-    if source.is_group() || source == Mac::default() {
+    if source.is_multicast() || source == MacAddr::default() {
         return Err(Reason::BadSource);
     }
     debug_assert!(start >= HEADER_BYTES);
@@ -101,9 +101,9 @@ fn answer(frame: &mut [u8], tail: Tail<'_>, station: &Station) -> Result<usize, 
     let len_bytes = match ethertype {
         ether::ARP => arp::answer(packet, station)?.unwrap_or(packet.len() + tail.len_bytes),
         // An echo request to a group would be answered by every station of it at once.
-        ether::IPV4 if destination.is_group() => return Err(Reason::Ipv4Address),
+        ether::IPV4 if destination.is_multicast() => return Err(Reason::Ipv4Address),
         ether::IPV4 => ipv4::answer(packet, tail, station)?,
-        ether::IPV6 => ipv6::answer(packet, tail, station, destination.is_group())?,
+        ether::IPV6 => ipv6::answer(packet, tail, station, destination.is_multicast())?,
         _ => return Err(Reason::OtherEthertype),
     };
     ether::set_addresses(frame, source, station.mac);

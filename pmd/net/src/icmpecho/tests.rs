@@ -41,7 +41,7 @@ const UNICAST_ADVERTISEMENT: &str = "\
     60000000 00183aff fd000000 00000000 00000000 00000002 fd000000 00000000 00000000 00000001 \
     880020a5 60000000 fd000000 00000000 00000000 00000002";
 
-const US: Mac = Mac([2, 0, 0, 0, 0, 1]);
+const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();

@@ -6,23 +6,37 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use super::Host;
 use crate::checksum;
-use crate::ether::{self, Mac};
+use crate::ether::{self, MacAddr};
+use crate::ip;
+
+/// Addresses that reports come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Host {
+    /// The MAC address.
+    pub mac: MacAddr,
+    /// The VLAN.
+    pub vlan: Option<u16>,
+    /// The IPv4 address; unspecified if there is none yet.
+    pub ipv4: Ipv4Addr,
+    /// The link-local IPv6 address; unspecified if there is none yet.
+    pub ipv6: Ipv6Addr,
+}
 
 /// Longest packet that is written: every link carries it. Source: RFC 8200 section 5.
-pub(super) const MAX_PACKET_BYTES: usize = 1280;
+const MAX_PACKET_BYTES: usize = 1280;
+/// Bytes of the longest report: an IPv6 packet that every link carries (RFC 8200 section 5), with
+/// its Ethernet header and a VLAN tag.
+pub const MAX_FRAME_BYTES: usize = 14 + 4 + MAX_PACKET_BYTES;
 /// Frames are padded to this, without the check sequence. Source: IEEE 802.3 clause 4.2.3.3.
 const MIN_FRAME_BYTES: usize = 60;
-/// Ethertype of a VLAN tag, and the part of the tag that is its number.
-const TAG: u16 = 0x8100;
+/// The part of a VLAN tag that is its number.
 const VLAN_ID: u16 = 0x0fff;
 
 /// IPv4 header without and with the Router Alert option.
 const IPV4_BYTES: usize = 20;
 const IPV4_ALERT_BYTES: usize = 24;
 const IPV4_ALERT: [u8; 4] = [0x94, 4, 0, 0];
-const IGMP: u8 = 2;
 /// Precedence of network control, which reports of IGMPv3 must have. Source: RFC 3376 section 4.
 const TOS: u8 = 0xc0;
 const IGMP_QUERY: u8 = 0x11;
@@ -40,9 +54,7 @@ const ALL_IGMPV3: Ipv4Addr = Ipv4Addr::new(224, 0, 0, 22);
 const IPV6_BYTES: usize = 40;
 const HOP_BY_HOP_BYTES: usize = 8;
 const IPV6_ALERT: [u8; 6] = [5, 2, 0, 0, 1, 0];
-const HOP_BY_HOP: u8 = 0;
 const ROUTER_ALERT: u8 = 5;
-const ICMPV6: u8 = 58;
 const MLD_QUERY: u8 = 130;
 const MLD_REPORT_V1: u8 = 131;
 const MLD_DONE: u8 = 132;
@@ -121,7 +133,7 @@ pub(super) fn records_room(is_ipv6: bool) -> usize {
 pub(super) fn parse(frame: &[u8], vlan: Option<u16>) -> Option<Heard> {
     let (ethertype, start) = ether::ethertype(frame)?;
     let tag = match ether::be16(frame, 12)? {
-        TAG => Some(ether::be16(frame, 14)? & VLAN_ID),
+        ether::VLAN => Some(ether::be16(frame, 14)? & VLAN_ID),
         _ => None,
     };
     let packet = frame.get(start..).filter(|_| tag == vlan)?;
@@ -140,7 +152,7 @@ fn parse_igmp(packet: &[u8]) -> Option<Heard> {
     let header = packet.get(..header_bytes).filter(|header| header.len() >= IPV4_BYTES)?;
     let message = packet.get(header_bytes..total)?;
     let is_fragment = ether::be16(header, 6)? & 0x3fff != 0;
-    let is_igmp = header[0] >> 4 == 4 && header[9] == IGMP && !is_fragment;
+    let is_igmp = header[0] >> 4 == 4 && header[9] == ip::IGMP && !is_fragment;
     let is_intact = |bytes| checksum::is_intact(checksum::sum(bytes));
     if !is_igmp || message.len() < IGMP_BYTES || !is_intact(header) || !is_intact(message) {
         return None;
@@ -189,16 +201,16 @@ fn parse_mld(packet: &[u8]) -> Option<Heard> {
     let rest = packet.get(IPV6_BYTES..IPV6_BYTES + payload)?;
     let source = v6_at(header, 8)?;
     let is_link_local = source.is_unicast_link_local();
-    if header[0] >> 4 != 6 || header[6] != HOP_BY_HOP || header[7] != 1 || !is_link_local {
+    if header[0] >> 4 != 6 || header[6] != ip::HOP_BY_HOP || header[7] != 1 || !is_link_local {
         return None;
     }
     let (next, options_bytes) = (*rest.first()?, usize::from(*rest.get(1)?) * 8 + 8);
     let (options, message) = rest.split_at_checked(options_bytes)?;
-    if next != ICMPV6 || !has_alert(&options[2..]) || message.len() < MLD_BYTES {
+    if next != ip::ICMPV6 || !has_alert(&options[2..]) || message.len() < MLD_BYTES {
         return None;
     }
     let len = u32::try_from(message.len()).ok()?;
-    let pseudo = checksum::pseudo_v6(&packet[8..40], ICMPV6, len);
+    let pseudo = checksum::pseudo_v6(&packet[8..40], ip::ICMPV6, len);
     if !checksum::is_intact(pseudo + checksum::sum(message)) {
         return None;
     }
@@ -342,13 +354,13 @@ fn push_ip(bytes: &mut Vec<u8>, ip: IpAddr) {
 fn igmp(host: &Host, to: Ipv4Addr, mut message: Vec<u8>) -> Vec<u8> {
     let sum = checksum::finish(checksum::sum(&message));
     message[2..4].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = start(host, ether::group_mac(to.into()), ether::IPV4);
+    let mut frame = start(host, MacAddr::of_ipv4_group(to), ether::IPV4);
     let at = frame.len();
     let total = (IPV4_ALERT_BYTES + message.len()) as u16;
     frame.extend([0x40 | (IPV4_ALERT_BYTES / 4) as u8, TOS]);
     frame.extend(total.to_be_bytes());
     // No identification, do not fragment, one hop.
-    frame.extend([0, 0, 0x40, 0, 1, IGMP, 0, 0]);
+    frame.extend([0, 0, 0x40, 0, 1, ip::IGMP, 0, 0]);
     frame.extend(host.ipv4.octets());
     frame.extend(to.octets());
     frame.extend(IPV4_ALERT);
@@ -361,29 +373,29 @@ fn igmp(host: &Host, to: Ipv4Addr, mut message: Vec<u8>) -> Vec<u8> {
 
 /// A frame with an MLD message whose checksum is still 0.
 fn mld(host: &Host, to: Ipv6Addr, mut message: Vec<u8>) -> Vec<u8> {
-    let mut frame = start(host, ether::group_mac(to.into()), ether::IPV6);
+    let mut frame = start(host, MacAddr::of_ipv6_group(to), ether::IPV6);
     let at = frame.len();
     let payload = (HOP_BY_HOP_BYTES + message.len()) as u16;
     frame.extend([0x60, 0, 0, 0]);
     frame.extend(payload.to_be_bytes());
-    frame.extend([HOP_BY_HOP, 1]);
+    frame.extend([ip::HOP_BY_HOP, 1]);
     frame.extend(host.ipv6.octets());
     frame.extend(to.octets());
-    frame.extend([ICMPV6, 0]);
+    frame.extend([ip::ICMPV6, 0]);
     frame.extend(IPV6_ALERT);
-    let pseudo = checksum::pseudo_v6(&frame[at + 8..at + 40], ICMPV6, message.len() as u32);
+    let pseudo = checksum::pseudo_v6(&frame[at + 8..at + 40], ip::ICMPV6, message.len() as u32);
     let sum = checksum::finish(pseudo + checksum::sum(&message));
     message[2..4].copy_from_slice(&sum.to_be_bytes());
     frame.extend(message);
     frame
 }
 
-fn start(host: &Host, to: Mac, ethertype: u16) -> Vec<u8> {
-    let mut frame = Vec::with_capacity(super::MAX_FRAME_BYTES);
+fn start(host: &Host, to: MacAddr, ethertype: u16) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(MAX_FRAME_BYTES);
     frame.extend(to.0);
     frame.extend(host.mac.0);
     if let Some(vlan) = host.vlan {
-        frame.extend(TAG.to_be_bytes());
+        frame.extend(ether::VLAN.to_be_bytes());
         frame.extend(vlan.to_be_bytes());
     }
     frame.extend(ethertype.to_be_bytes());

@@ -24,12 +24,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::ether::Mac;
 use frames::{Heard, Query, Record, RecordKind};
 
-/// Bytes of the longest report: an IPv6 packet that every link carries (RFC 8200 section 5), with
-/// its Ethernet header and a VLAN tag.
-pub const MAX_FRAME_BYTES: usize = 14 + 4 + frames::MAX_PACKET_BYTES;
+pub use frames::{Host, MAX_FRAME_BYTES};
+
 /// Sources that one group can be joined for; their record fits one report.
 pub const MAX_SOURCES: usize = 64;
 /// Times between queries and for their answers while no querier says others. Source: RFC 3376
@@ -56,19 +54,6 @@ impl Default for Config {
     fn default() -> Self {
         Self { groups: 256, robustness: 2 }
     }
-}
-
-/// Addresses that reports come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Host {
-    /// The MAC address.
-    pub mac: Mac,
-    /// The VLAN.
-    pub vlan: Option<u16>,
-    /// The IPv4 address; unspecified if there is none yet.
-    pub ipv4: Ipv4Addr,
-    /// The link-local IPv6 address; unspecified if there is none yet.
-    pub ipv6: Ipv6Addr,
 }
 
 /// Why a group cannot be joined.

@@ -5,8 +5,9 @@ use etherparse::SlicedPacket;
 
 use super::*;
 use crate::checksum;
+use crate::ether::MacAddr;
 
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 5]);
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 5]);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn ip(text: &str) -> IpAddr {
@@ -220,7 +221,7 @@ fn in_version_2_another_members_report_is_enough() {
     us.join(ip("239.1.2.3"), None, Duration::ZERO).unwrap();
     due(&mut us, Duration::ZERO);
     due(&mut us, 10 * SECOND);
-    let mut other = Memberships::new(Host { mac: Mac([2; 6]), ..host() }, Config::default(), 2);
+    let mut other = Memberships::new(Host { mac: MacAddr([2; 6]), ..host() }, Config::default(), 2);
     other.frame(&igmp_query([0; 4], 100, None), Duration::ZERO);
     other.join(ip("239.1.2.3"), None, 19 * SECOND).unwrap();
     let theirs = other.next_frame(19 * SECOND).unwrap();

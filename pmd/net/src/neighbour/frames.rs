@@ -8,22 +8,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arrayvec::ArrayVec;
 
 use crate::checksum;
-use crate::ether::{self, Mac};
+use crate::ether::{self, MacAddr};
 use crate::icmpecho::arp::{self, ETHERNET_IPV4};
 use crate::icmpecho::ipv6::{
-    HEADER_BYTES as IPV6_BYTES, ICMPV6, LINK_OPTION_BYTES, ND_BYTES, NEIGHBOUR_ADVERTISEMENT,
+    HEADER_BYTES as IPV6_BYTES, LINK_OPTION_BYTES, ND_BYTES, NEIGHBOUR_ADVERTISEMENT,
     NEIGHBOUR_HOPS, NEIGHBOUR_SOLICITATION, SOURCE_LINK_ADDRESS, TARGET_LINK_ADDRESS, address_at,
     link_address,
 };
+use crate::ip;
 
-use super::Own;
+/// An address of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    /// The address.
+    pub ip: IpAddr,
+    /// The MAC address that it is reached by.
+    pub mac: MacAddr,
+    /// The VLAN that it is on.
+    pub vlan: Option<u16>,
+}
 
 /// Bytes of the longest frame: Ethernet header, tag, IPv6 header, message, option.
 pub const MAX_FRAME_BYTES: usize = 14 + 4 + IPV6_BYTES + ND_BYTES + LINK_OPTION_BYTES;
 /// Frames are padded to this, without the check sequence. Source: IEEE 802.3 clause 4.2.3.3.
 const MIN_FRAME_BYTES: usize = 60;
-/// Ethertype of a VLAN tag.
-const TAG: u16 = 0x8100;
 const VLAN_ID: u16 = 0x0fff;
 /// Flag of an advertisement: it replaces what is known.
 const OVERRIDE: u8 = 0x20;
@@ -37,7 +45,7 @@ pub(super) struct Heard {
     /// VLAN of the frame.
     pub(super) vlan: Option<u16>,
     /// The address that is told of, and its MAC; a probe tells of none.
-    pub(super) tells: Option<(IpAddr, Mac)>,
+    pub(super) tells: Option<(IpAddr, MacAddr)>,
     /// The address that is asked for.
     pub(super) asks: Option<IpAddr>,
     /// What is told replaces what is known.
@@ -48,7 +56,7 @@ pub(super) struct Heard {
 pub(super) fn parse(frame: &[u8]) -> Option<Heard> {
     let (ethertype, start) = ether::ethertype(frame)?;
     let vlan = match ether::be16(frame, 12)? {
-        TAG => Some(ether::be16(frame, 14)? & VLAN_ID),
+        ether::VLAN => Some(ether::be16(frame, 14)? & VLAN_ID),
         _ => None,
     };
     let packet = frame.get(start..)?;
@@ -58,7 +66,7 @@ pub(super) fn parse(frame: &[u8]) -> Option<Heard> {
         _ => None,
     }?;
     // Nobody's address is that of a group.
-    let is_real = |&(_, mac): &(IpAddr, Mac)| !mac.is_group() && mac != Mac::default();
+    let is_real = |&(_, mac): &(IpAddr, MacAddr)| !mac.is_multicast() && mac != MacAddr::default();
     Some(Heard { vlan, tells: heard.tells.filter(is_real), ..heard })
 }
 
@@ -83,11 +91,11 @@ fn parse_nd(packet: &[u8]) -> Option<Heard> {
     let header: &[u8; IPV6_BYTES] = packet.first_chunk()?;
     let payload = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let message = packet.get(IPV6_BYTES..IPV6_BYTES + payload)?;
-    let is_nd = header[0] >> 4 == 6 && header[6] == ICMPV6 && header[7] == NEIGHBOUR_HOPS;
+    let is_nd = header[0] >> 4 == 6 && header[6] == ip::ICMPV6 && header[7] == NEIGHBOUR_HOPS;
     if !is_nd || message.len() < ND_BYTES || message[1] != 0 {
         return None;
     }
-    let pseudo = checksum::pseudo_v6(&packet[8..40], ICMPV6, u32::try_from(payload).ok()?);
+    let pseudo = checksum::pseudo_v6(&packet[8..40], ip::ICMPV6, u32::try_from(payload).ok()?);
     if !checksum::is_intact(pseudo + checksum::sum(message)) {
         return None;
     }
@@ -111,17 +119,17 @@ fn parse_nd(packet: &[u8]) -> Option<Heard> {
 }
 
 /// A question for the MAC address of `target`, to its owner's last known address or to all.
-pub(super) fn question(own: &Own, target: IpAddr, to: Option<Mac>) -> Frame {
+pub(super) fn question(own: &Own, target: IpAddr, to: Option<MacAddr>) -> Frame {
     match (own.ip, target) {
         (IpAddr::V6(source), IpAddr::V6(target)) => {
             let group = solicited_node(target);
-            let mac = ether::group_mac(group.into());
+            let mac = MacAddr::of_ipv6_group(group);
             let to = to.map_or((group, mac), |mac| (target, mac));
             nd_frame(own, to, source, NEIGHBOUR_SOLICITATION, target)
         }
         (source, target) => {
             let v4 = |ip| if let IpAddr::V4(ip) = ip { ip } else { Ipv4Addr::UNSPECIFIED };
-            arp_request(own, to.unwrap_or(Mac::BROADCAST), v4(source), v4(target))
+            arp_request(own, to.unwrap_or(MacAddr::BROADCAST), v4(source), v4(target))
         }
     }
 }
@@ -129,10 +137,10 @@ pub(super) fn question(own: &Own, target: IpAddr, to: Option<Mac>) -> Frame {
 /// Tells everybody of an address of ours: gratuitous ARP, or an unsolicited advertisement.
 pub(super) fn announcement(own: &Own) -> Frame {
     match own.ip {
-        IpAddr::V4(ip) => arp_request(own, Mac::BROADCAST, ip, ip),
+        IpAddr::V4(ip) => arp_request(own, MacAddr::BROADCAST, ip, ip),
         IpAddr::V6(ip) => {
             let group = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            let mac = ether::group_mac(group.into());
+            let mac = MacAddr::of_ipv6_group(group);
             nd_frame(own, (group, mac), ip, NEIGHBOUR_ADVERTISEMENT, ip)
         }
     }
@@ -145,12 +153,12 @@ pub fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
     Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
 }
 
-fn start(own: &Own, to: Mac, ethertype: u16) -> Frame {
+fn start(own: &Own, to: MacAddr, ethertype: u16) -> Frame {
     let mut frame = Frame::new();
     push(&mut frame, &to.0);
     push(&mut frame, &own.mac.0);
     if let Some(vlan) = own.vlan {
-        push(&mut frame, &TAG.to_be_bytes());
+        push(&mut frame, &ether::VLAN.to_be_bytes());
         push(&mut frame, &vlan.to_be_bytes());
     }
     push(&mut frame, &ethertype.to_be_bytes());
@@ -168,7 +176,7 @@ fn pad(frame: &mut Frame) {
     }
 }
 
-fn arp_request(own: &Own, to: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Frame {
+fn arp_request(own: &Own, to: MacAddr, sender: Ipv4Addr, target: Ipv4Addr) -> Frame {
     let mut frame = start(own, to, ether::ARP);
     push(&mut frame, &ETHERNET_IPV4);
     push(&mut frame, &arp::REQUEST);
@@ -183,7 +191,7 @@ fn arp_request(own: &Own, to: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Frame 
 /// A solicitation with our address as source option, or an advertisement that overrides.
 fn nd_frame(
     own: &Own,
-    (destination, mac): (Ipv6Addr, Mac),
+    (destination, mac): (Ipv6Addr, MacAddr),
     source: Ipv6Addr,
     kind: u8,
     target: Ipv6Addr,
@@ -193,7 +201,7 @@ fn nd_frame(
     let payload = (ND_BYTES + LINK_OPTION_BYTES) as u16;
     push(&mut frame, &[0x60, 0, 0, 0]);
     push(&mut frame, &payload.to_be_bytes());
-    push(&mut frame, &[ICMPV6, NEIGHBOUR_HOPS]);
+    push(&mut frame, &[ip::ICMPV6, NEIGHBOUR_HOPS]);
     push(&mut frame, &source.octets());
     push(&mut frame, &destination.octets());
     let is_advertisement = kind == NEIGHBOUR_ADVERTISEMENT;
@@ -204,7 +212,7 @@ fn nd_frame(
     push(&mut frame, &[option, 1]);
     push(&mut frame, &own.mac.0);
     let message = start + IPV6_BYTES;
-    let sum = checksum::pseudo_v6(&frame[start + 8..message], ICMPV6, u32::from(payload))
+    let sum = checksum::pseudo_v6(&frame[start + 8..message], ip::ICMPV6, u32::from(payload))
         + checksum::sum(&frame[message..]);
     frame[message + 2..message + 4].copy_from_slice(&checksum::finish(sum).to_be_bytes());
     frame

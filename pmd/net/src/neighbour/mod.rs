@@ -27,9 +27,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-pub use frames::{Frame, MAX_FRAME_BYTES, solicited_node};
+pub use frames::{Frame, MAX_FRAME_BYTES, Own, solicited_node};
 
-use crate::ether::Mac;
+use crate::ether::MacAddr;
 
 /// Times that an address of ours is announced, [`Config::interval`] apart. Source: RFC 5227
 /// section 2.3, RFC 4861 section 10.
@@ -64,17 +64,6 @@ impl Default for Config {
             lifetime: Duration::from_secs(60),
         }
     }
-}
-
-/// An address of ours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Own {
-    /// The address.
-    pub ip: IpAddr,
-    /// The MAC address that it is reached by.
-    pub mac: Mac,
-    /// The VLAN that it is on.
-    pub vlan: Option<u16>,
 }
 
 /// Why the MAC address of a neighbour is not to be had.
@@ -121,7 +110,7 @@ pub struct Conflict {
     /// The address.
     pub ip: IpAddr,
     /// Who claims it.
-    pub mac: Mac,
+    pub mac: MacAddr,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +118,7 @@ enum State {
     /// Asked for `since` then; `sent` questions were asked; the next one, or the end, is at `next`.
     Asking { since: Duration, sent: u8, next: Duration },
     /// Believed until then; `asked` again, and when next.
-    Known { mac: Mac, until: Duration, refresh: Option<(u8, Duration)> },
+    Known { mac: MacAddr, until: Duration, refresh: Option<(u8, Duration)> },
 }
 
 /// A neighbour and its VLAN.
@@ -248,7 +237,7 @@ impl Neighbours {
         target: IpAddr,
         own: &Own,
         now: Duration,
-    ) -> Result<Option<Mac>, Unresolved> {
+    ) -> Result<Option<MacAddr>, Unresolved> {
         self.resolve_as(target, own, now, false)
     }
 
@@ -263,7 +252,7 @@ impl Neighbours {
         target: IpAddr,
         own: &Own,
         now: Duration,
-    ) -> Result<Option<Mac>, Unresolved> {
+    ) -> Result<Option<MacAddr>, Unresolved> {
         self.resolve_as(target, own, now, true)
     }
 
@@ -273,7 +262,7 @@ impl Neighbours {
         own: &Own,
         now: Duration,
         is_stranger: bool,
-    ) -> Result<Option<Mac>, Unresolved> {
+    ) -> Result<Option<MacAddr>, Unresolved> {
         if !is_host(target) {
             return Err(Unresolved::NotAHost { target });
         }
@@ -363,7 +352,7 @@ impl Neighbours {
     }
 
     /// Somebody says that an address of ours is at `mac`.
-    fn claimed(&mut self, at: usize, mac: Mac, now: Duration) -> Option<Conflict> {
+    fn claimed(&mut self, at: usize, mac: MacAddr, now: Duration) -> Option<Conflict> {
         let station = &mut self.stations[at];
         if mac == station.own.mac {
             return None;

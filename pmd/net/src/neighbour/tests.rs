@@ -1,8 +1,8 @@
 use super::*;
 use crate::icmpecho::{self, Station as Echo, Tail, Verdict};
 
-const US: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const THEM: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const US: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const THEM: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 fn hex(text: &str) -> Vec<u8> {
     let digits: String = text.split_whitespace().collect();
@@ -176,7 +176,7 @@ fn who_asks_for_us_is_known_and_who_tells_unasked_is_not() {
     moved[22..28].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
     us.frame(&moved, ms(2));
     let now = us.resolve(ip("10.0.0.2"), &own("10.0.0.1"), ms(3));
-    assert_eq!(now, Ok(Some(Mac([2, 0, 0, 0, 0, 9]))));
+    assert_eq!(now, Ok(Some(MacAddr([2, 0, 0, 0, 0, 9]))));
     // A group address does not.
     moved[22..28].copy_from_slice(&[3, 0, 0, 0, 0, 9]);
     us.frame(&moved, ms(4));
@@ -189,7 +189,7 @@ fn an_advertisement_without_override_moves_nothing() {
     let theirs = Own { ip: ip("fd00::2"), mac: THEM, vlan: None };
     let (them, from) = (theirs.ip, own("fd00::1"));
     assert_eq!(us.resolve(them, &from, ms(0)), Ok(None));
-    let meek = |mac: Mac| {
+    let meek = |mac: MacAddr| {
         let mut frame = frames::announcement(&Own { mac, ..theirs });
         frame[58] = 0;
         let sum = u16::from_be_bytes([frame[56], frame[57]]);
@@ -199,9 +199,9 @@ fn an_advertisement_without_override_moves_nothing() {
     };
     us.frame(&meek(THEM), ms(0));
     assert_eq!(us.resolve(them, &from, ms(0)), Ok(Some(THEM)));
-    us.frame(&meek(Mac([2, 0, 0, 0, 0, 9])), ms(0));
+    us.frame(&meek(MacAddr([2, 0, 0, 0, 0, 9])), ms(0));
     assert_eq!(us.resolve(them, &from, ms(0)), Ok(Some(THEM)));
-    let mut broken = frames::announcement(&Own { mac: Mac([2, 0, 0, 0, 0, 9]), ..theirs });
+    let mut broken = frames::announcement(&Own { mac: MacAddr([2, 0, 0, 0, 0, 9]), ..theirs });
     broken[80] ^= 1;
     us.frame(&broken, ms(0));
     assert_eq!(us.resolve(them, &from, ms(0)), Ok(Some(THEM)));

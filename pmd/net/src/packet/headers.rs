@@ -4,11 +4,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
-use super::{
-    DONT_FRAGMENT, IPV4_BYTES, IPV6_BYTES, TAG, TAG_BYTES, TCP, TCP_BYTES, UDP, UDP_BYTES, seal,
-    tcp,
-};
-use crate::ether::{self, Mac};
+use super::{DONT_FRAGMENT, IPV4_BYTES, IPV6_BYTES, TCP_BYTES, UDP_BYTES, seal, tcp};
+use crate::ether::{self, MacAddr};
+use crate::ip;
 
 /// What stands behind the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,10 +32,10 @@ pub enum Transport {
 /// The headers of a frame to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Headers {
-    /// Station that it is for: see [`crate::neighbour`], and [`ether::group_mac`] for groups.
-    pub destination_mac: Mac,
+    /// Station that it is for: see [`crate::neighbour`], and [`MacAddr::of_group`] for groups.
+    pub destination_mac: MacAddr,
     /// Station that sends it.
-    pub source_mac: Mac,
+    pub source_mac: MacAddr,
     /// Control information of a VLAN tag.
     pub vlan_tci: Option<u16>,
     /// Address and port that send it.
@@ -79,7 +77,7 @@ impl Headers {
     }
 
     fn ip_at(&self) -> usize {
-        ether::HEADER_BYTES + if self.vlan_tci.is_some() { TAG_BYTES } else { 0 }
+        ether::HEADER_BYTES + if self.vlan_tci.is_some() { ether::TAG_BYTES } else { 0 }
     }
 
     fn ip_bytes(&self) -> usize {
@@ -129,7 +127,7 @@ impl Headers {
         let ethertype = if self.source.is_ipv6() { ether::IPV6 } else { ether::IPV4 };
         let (_, rest) = header.split_at_mut(12);
         if let Some(tci) = self.vlan_tci {
-            put(rest, 0, &TAG.to_be_bytes());
+            put(rest, 0, &ether::VLAN.to_be_bytes());
             put(rest, 2, &tci.to_be_bytes());
         }
         put(rest, rest.len() - 2, &ethertype.to_be_bytes());
@@ -137,7 +135,7 @@ impl Headers {
 
     /// Writes the IP header, with `len` in its place.
     fn write_ip(&self, header: &mut [u8], len: u16) {
-        let protocol = if self.transport == Transport::Udp { UDP } else { TCP };
+        let protocol = if self.transport == Transport::Udp { ip::UDP } else { ip::TCP };
         match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 put(header, 0, &[0x45, self.traffic_class]);

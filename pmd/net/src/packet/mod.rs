@@ -14,6 +14,7 @@ use thiserror::Error;
 
 use crate::checksum;
 use crate::ether::{self, be16};
+use crate::ip;
 
 pub use headers::{Headers, HeadersError, Transport};
 
@@ -21,11 +22,6 @@ const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const UDP_BYTES: usize = 8;
 const TCP_BYTES: usize = 20;
-const TAG_BYTES: usize = 4;
-/// Ethertype of a VLAN tag.
-const TAG: u16 = 0x8100;
-const TCP: u8 = 6;
-const UDP: u8 = 17;
 /// Flag of IPv4: do not fragment.
 const DONT_FRAGMENT: u16 = 0x4000;
 /// More fragments, and the offset of one.
@@ -92,7 +88,7 @@ impl<'a> Packet<'a> {
         let is_plain = be16(IP - 2) == ether::IPV4
             && headers[IP] == 0x45
             && be16(IP + 6) & FRAGMENT == 0
-            && headers[IP + 9] == UDP;
+            && headers[IP + 9] == ip::UDP;
         let (packet_end, len) = (IP + usize::from(be16(IP + 2)), usize::from(be16(AT + 4)));
         let (payload, end) = (AT + UDP_BYTES, AT + len);
         let fits = len >= UDP_BYTES && end <= packet_end && packet_end <= frame.len();
@@ -102,7 +98,7 @@ impl<'a> Packet<'a> {
             transport: AT,
             payload,
             end,
-            protocol: UDP,
+            protocol: ip::UDP,
         })
     }
 
@@ -118,7 +114,7 @@ impl<'a> Packet<'a> {
         let (transport, mut end) = (ip + header, ip + len);
         let rest = frame.get(transport..end).ok_or(Unread::Ip)?;
         let header = match protocol {
-            UDP => {
+            ip::UDP => {
                 let len = usize::from(be16(rest, 4).ok_or(Unread::Transport)?);
                 if !(UDP_BYTES..=rest.len()).contains(&len) {
                     return Err(Unread::Transport);
@@ -126,10 +122,10 @@ impl<'a> Packet<'a> {
                 end = transport + len;
                 UDP_BYTES
             }
-            TCP => usize::from(*rest.get(12).ok_or(Unread::Transport)? >> 4) * 4,
+            ip::TCP => usize::from(*rest.get(12).ok_or(Unread::Transport)? >> 4) * 4,
             other => return Err(Unread::Protocol(other)),
         };
-        if header > rest.len() || (protocol == TCP && header < TCP_BYTES) {
+        if header > rest.len() || (protocol == ip::TCP && header < TCP_BYTES) {
             return Err(Unread::Transport);
         }
         Ok(Self { frame, ip, transport, payload: transport + header, end, protocol })
@@ -152,7 +148,7 @@ impl<'a> Packet<'a> {
     #[inline]
     #[must_use]
     pub fn is_udp(&self) -> bool {
-        self.protocol == UDP
+        self.protocol == ip::UDP
     }
 
     /// Address and port that sent it.
@@ -299,7 +295,7 @@ pub fn seal(frame: &mut [u8]) -> Result<(), Unread> {
     let sum = Packet::parse(frame)?.sum();
     let field = match checksum::finish(sum) {
         // In UDP, 0 says that there is no checksum. Source: RFC 768.
-        0 if protocol == UDP => 0xffff,
+        0 if protocol == ip::UDP => 0xffff,
         field => field,
     };
     frame[at..at + 2].copy_from_slice(&field.to_be_bytes());

@@ -2,10 +2,10 @@ use etherparse::{PacketBuilder, SlicedPacket, TcpHeader, TransportSlice};
 use proptest::prelude::*;
 
 use super::*;
-use crate::ether::Mac;
+use crate::ether::MacAddr;
 
-const A: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const B: Mac = Mac([2, 0, 0, 0, 0, 2]);
+const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
 fn headers(is_ipv6: bool, vlan_tci: Option<u16>, transport: Transport) -> Headers {
     let (source, destination) = if is_ipv6 {

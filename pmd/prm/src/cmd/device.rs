@@ -2,7 +2,7 @@
 //!
 //! Source: reference 4.2; PRM, the chapter of each command; `mlx5_ifc_<command>_in_bits`.
 
-use crate::layout::{rows, values};
+use crate::layout::{bits, rows, values};
 
 rows! { $
     function {
@@ -69,6 +69,13 @@ command! {
         0x10 [31:0] null_mkey "Mkey that reads as zero and swallows writes.";
     }
     Nop NOP {}
+}
+
+bits! {
+    /// [`QueryIssiOut::supported_issi_dw0`]. Source: reference 4.2, QUERY_ISSI.
+    pub mod supported_issi: u32 {
+        1 ISSI_1: issi_1;
+    }
 }
 
 values! {

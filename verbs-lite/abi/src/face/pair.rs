@@ -171,7 +171,7 @@ pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
     }
     if is_receive {
         let info = &ended.recv;
-        (out.src_qp, out.sl) = (info.source_qpn, info.service_level);
+        (out.src_qp, out.sl) = (info.source_qpn, info.network_hdr_type);
         out.wc_flags |= if info.has_grh { wc::GRH } else { 0 };
         out.wc_flags |= if info.ip_csum_ok { wc::IP_CSUM_OK } else { 0 };
         if let Some(imm) = info.imm {

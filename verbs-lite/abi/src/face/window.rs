@@ -99,7 +99,9 @@ pub(super) unsafe fn post_change(
         access: rights,
         old: Rkey(promised!((*mw).rkey)),
         variant: rkey as u8,
-        region: lkey.map_or((Lkey(0), 0, 0), |lkey| (lkey, bind_info.addr, bind_info.length)),
+        lkey: lkey.unwrap_or(Lkey(0)),
+        addr: bind_info.addr,
+        len_bytes: lkey.map_or(0, |_| bind_info.length),
     };
     // The region is one that the program registered, and the bytes are within it: `region_of`.
     Ok(promised!(pair.qp.post_bind_untyped(&bind, &(*mw.cast::<Window>()).mw))?)

@@ -11,7 +11,7 @@ use std::ptr::{self, NonNull};
 
 use libloading::Library;
 
-use super::CudaError;
+use super::error::CudaError;
 
 /// `CUresult`: 0 is success.
 type CuResult = c_int;
