@@ -315,10 +315,6 @@ impl RdmaContext {
     }
 
     /// Takes an address away. Connections that use it stop working.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn remove_gid(&self, entry: &GidEntry) -> Result<(), VerbsError> {
         self.core.gids().remove(self.device(), entry.index)
     }

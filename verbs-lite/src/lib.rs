@@ -32,6 +32,10 @@
 //! Handles hold what they were made from, so any order of dropping is right. What cannot be
 //! destroyed is leaked and logged, never freed.
 //!
+//! # Errors
+//!
+//! Where a method says no more about its error, that is what the device refused.
+//!
 //! # What it does not do
 //!
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No

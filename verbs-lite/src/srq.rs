@@ -140,7 +140,8 @@ impl Drop for SrqCore {
 /// completion queue.
 pub(crate) type Made = (SharedRing, Handle, Option<(Place, Share)>);
 
-/// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
+/// A shared receive queue. Belongs to one core at a time, with all its queue pairs: posting and
+/// completing allocate nothing, take no lock and make no system call.
 #[derive(Debug)]
 pub struct Srq<B: Buffers = Buf> {
     ring: SharedRing,
@@ -228,8 +229,6 @@ impl<B: Buffers> Srq<B> {
 
     /// Posts a receive for whichever queue pair needs one next. Datagrams put 40 bytes of IP
     /// header in front of the message.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///

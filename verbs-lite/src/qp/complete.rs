@@ -65,8 +65,6 @@ impl<B: Buffers> Qp<B> {
     /// its completion and held nothing but a list, which is dropped; and if what was posted in
     /// front of it has ended, or needs no look: it went well, too, and nobody asked.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
@@ -81,8 +79,6 @@ impl<B: Buffers> Qp<B> {
     /// their completion. The lists are dropped. `None` when they have all ended; else the
     /// completion is to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives
     /// are shared by [`Qp::complete_signaled_shared`], which ends the rest.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     pub fn complete_sent(
         &mut self,
         entry: CqEntry<'_>,

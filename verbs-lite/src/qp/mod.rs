@@ -188,7 +188,8 @@ pub struct WrongCompletion {
     pub wqe_counter: u16,
 }
 
-/// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`.
+/// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`, allocate
+/// nothing, take no lock and make no system call.
 ///
 /// `B` is what a request takes along and gives back: see [`Buffers`]. What a request holds cannot
 /// be touched while it is in flight:
@@ -351,8 +352,6 @@ impl<B: Buffers> Qp<B> {
 
     /// Posts a send request and, without [`SendFlags::MORE`](crate::SendFlags::MORE), rings the
     /// doorbell. It takes `buffers` along, if it needs any.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///

@@ -56,8 +56,6 @@ impl<B: Buffers> Qp<B> {
     /// The key is known at once and may be used in requests behind this one. The list comes back
     /// with the completion; a packet that it described is the key's from now on.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the key and the list. Nothing was posted then.

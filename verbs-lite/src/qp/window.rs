@@ -53,8 +53,6 @@ impl<B: Buffers> Qp<B> {
     /// The key is known at once and may be used in requests behind this one. It works for the peer
     /// of this queue pair alone.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the window: [`PostError::Window`] for a range or a region that cannot
@@ -113,8 +111,6 @@ impl<B: Buffers> Qp<B> {
     /// Posts the binding of a window whose state the caller keeps, or its end where it is bound to
     /// no bytes; rings like [`Qp::post_send`]. Whether the window is in a state that allows it is
     /// for the caller to say and for the device to refuse.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///

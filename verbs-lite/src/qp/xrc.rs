@@ -15,8 +15,6 @@ impl<B: Buffers> Qp<B> {
     /// the peer; rings like [`Qp::post_send`]. It has the operations of RC. WRITEs, READs and
     /// atomics, too, name a queue: they reach memory in its protection domain.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the buffers: [`PostError::Operation`] for another service. Nothing was
