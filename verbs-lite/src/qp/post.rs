@@ -268,6 +268,12 @@ impl FastRegSetup {
             fence: Ctrl::FM.of(fence.0),
         }
     }
+
+    /// Checks that the binding of a window can grant rights.
+    pub(super) fn check(self, access: Access) -> Result<(), PostError> {
+        let can = self.sets_atomic || !access.contains(Access::REMOTE_ATOMIC);
+        if can { Ok(()) } else { Err(PostError::Access) }
+    }
 }
 
 /// The control segment of a change of a key.
