@@ -381,7 +381,11 @@ impl<B: Buffers> Qp<B> {
     /// What it holds. Nothing was posted then: [`Qp::post_send`] posts it, or says why not.
     #[inline(always)]
     pub fn post_simple(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Option<B>> {
-        self.sq.push_simple(wr, buffers)
+        // In a small queue no request is clear.
+        if !self.sq.allows(wr.op.number()) || !self.sq.is_open(wr.flags) {
+            return Err(buffers);
+        }
+        self.sq.push_fitting(wr, buffers)
     }
 
     /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be
