@@ -93,7 +93,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod background;
 mod belief;
 mod channel;
 pub mod cm;
@@ -123,7 +122,6 @@ mod wr;
 pub mod xrc;
 mod xrcd;
 
-pub use background::Background;
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, CqEntry, Notify, Taking};
@@ -146,3 +144,5 @@ pub use wc::{Returned, Sent, Wc};
 pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;
+
+pub use ferrocx_core::Background;
