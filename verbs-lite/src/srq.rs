@@ -323,16 +323,10 @@ impl<B: Buffers> Srq<B> {
     /// Locks and allocates only when queue pairs of shared queues were made since the last time.
     #[inline]
     pub fn complete(&mut self, completion: Completion) -> Option<Wc<B>> {
-        self.end_named(&completion)
-    }
-
-    /// Ends what a completion of one of its queue pairs says.
-    #[inline]
-    pub(crate) fn end_named(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        if completion.is_taken || !self.has_named(completion) {
+        if completion.is_taken || !self.has_named(&completion) {
             return None;
         }
-        self.end(completion)
+        self.end(&completion)
     }
 
     /// Whether a completion is of one of its queue pairs; of XRC, and of this queue.

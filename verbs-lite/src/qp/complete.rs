@@ -355,31 +355,16 @@ impl<B: Buffers> Qp<B> {
         completion: &mut Completion,
         srq: &mut Srq<B>,
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
-        self.next_shared_of(completion, srq, Reports::All)
-    }
-
-    /// What [`Qp::next_of`] gives of a queue pair whose receives come from `srq`.
-    #[inline(always)]
-    pub(super) fn next_shared_of(
-        &mut self,
-        completion: &mut Completion,
-        srq: &mut Srq<B>,
-        reports: Reports,
-    ) -> Result<Option<Wc<B>>, WrongCompletion> {
-        if completion.is_taken {
-            return Ok(None);
+        // Neither takes what was taken.
+        let wc = match self.take_shared(completion, srq) {
+            None => self.end_shared(completion, srq)?,
+            taken => taken,
+        };
+        if wc.is_none() {
+            return self.next_of(completion, Reports::All);
         }
-        if let Some(wc) = self.take_shared(completion, srq) {
-            completion.is_taken = true;
-            return Ok(Some(wc));
-        }
-        match self.end_shared(completion, srq)? {
-            Some(wc) => {
-                completion.is_taken = true;
-                Ok(Some(wc))
-            }
-            None => self.next_of(completion, reports),
-        }
+        completion.is_taken = true;
+        Ok(wc)
     }
 
     /// Ends a receive of `srq` that a completion says a message to this queue pair filled; `None`
