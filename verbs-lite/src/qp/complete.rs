@@ -33,10 +33,6 @@ impl<B: Buffers> Qp<B> {
     /// order of posting. A failure moves the queue pair to its error state.
     ///
     /// [`Qp::next_wc`] does without a closure, and leaves the queue pair free to be posted to.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete(
         &mut self,
@@ -95,10 +91,6 @@ impl<B: Buffers> Qp<B> {
     /// Takes a completion like [`Qp::complete`], and gives `each` no request that did not ask for
     /// it and went well, whose buffers are dropped: see
     /// [`QpTable::only_signaled`](super::QpTable::only_signaled).
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     pub fn complete_signaled(
         &mut self,
         mut completion: Completion,
@@ -145,10 +137,6 @@ impl<B: Buffers> Qp<B> {
     ///     Ok(())
     /// }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn next_wc(
         &mut self,
@@ -301,10 +289,6 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Takes a completion of a queue pair whose receives come from `srq`, like [`Qp::complete`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete_shared(
         &mut self,
@@ -325,10 +309,6 @@ impl<B: Buffers> Qp<B> {
 
     /// Takes a completion of a queue pair whose receives come from `srq`, like
     /// [`Qp::complete_signaled`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete_signaled_shared(
         &mut self,
@@ -345,10 +325,6 @@ impl<B: Buffers> Qp<B> {
 
     /// The next request that a completion ends of a queue pair whose receives come from `srq`, like
     /// [`Qp::next_wc`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn next_wc_shared(
         &mut self,

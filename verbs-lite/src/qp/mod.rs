@@ -170,8 +170,8 @@ impl QpType {
     }
 }
 
-/// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong
-/// queue pair, or to one that was reset since.
+/// A completion that a queue pair cannot have, and that has ended nothing. The device is broken, or
+/// it was given to the wrong queue pair, or to one that was reset since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "queue pair {qpn:#08x} was given a completion of opcode {opcode}, WQE {wqe_counter}, queue \

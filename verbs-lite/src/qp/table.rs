@@ -165,10 +165,6 @@ impl<T, B: Buffers> QpTable<T, B> {
     ///
     /// Takes no lock, makes no system call, and allocates nothing, unless a completion has to wait
     /// for the queue pair of a reserved place.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`], of a broken device; then nothing has ended.
     #[inline]
     pub fn poll(&mut self, cq: &mut Cq) -> Result<Option<Ended<'_, T, B>>, WrongCompletion> {
         let next = self.next(cq)?;
@@ -193,7 +189,7 @@ impl<T, B: Buffers> QpTable<T, B> {
     ///
     /// # Errors
     ///
-    /// Those of [`QpTable::poll`]; what was given out until then has ended.
+    /// [`WrongCompletion`]; what was given out until then has ended.
     #[inline]
     pub fn poll_each(
         &mut self,
