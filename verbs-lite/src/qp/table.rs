@@ -19,8 +19,9 @@ struct Entry<T, B: Buffers> {
 }
 
 /// Queue pairs of one completion queue, each with what the program keeps beside it, found by their
-/// completions: the place of a queue pair is its [`QpConfig::user_index`](crate::QpConfig). Of one
-/// whose receives come from a shared queue, give completions to [`Qp::complete_shared`] instead.
+/// completions: the place of a queue pair is its [`QpConfig::user_index`](crate::QpConfig). Each
+/// has receives of its own: completions of one whose receives come from a shared queue are for
+/// [`Qp::complete_shared`].
 ///
 /// ```
 /// use ferrocx_verbs_lite::*;
