@@ -1,8 +1,7 @@
 //! [`RdmaContext`]: what a device can do for RDMA, and its addresses.
 
-use std::any::Any;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ferrocx_core::{Device, Event, EventReader, Housekeeping, MacAddr, Uar};
@@ -121,8 +120,6 @@ pub(crate) struct ContextCore {
     gids: Mutex<GidTable>,
     events: Mutex<EventReader>,
     uars: Mutex<UarPool>,
-    /// The XRC domain that initiators name, as long as there is one: of a type of a file above.
-    pub(crate) initiators: Mutex<Weak<dyn Any + Send + Sync>>,
     /// Which queue pairs take receives from which shared queue.
     pub(crate) receivers: Receivers,
     /// Keys whose requests have not ended.
@@ -160,7 +157,6 @@ impl ContextCore {
             gids,
             events,
             uars: Mutex::default(),
-            initiators: Mutex::new(Weak::<()>::new()),
             receivers: Receivers::default(),
             posted: Posted::default(),
             variant,
@@ -314,10 +310,6 @@ impl RdmaContext {
     }
 
     /// Takes an address away. Connections that use it stop working.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     pub fn remove_gid(&self, entry: &GidEntry) -> Result<(), VerbsError> {
         self.core.gids().remove(self.device(), entry.index)
     }

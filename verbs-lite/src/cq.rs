@@ -59,7 +59,8 @@ pub enum Notify {
     Solicited,
 }
 
-/// A completion queue. Belongs to one core at a time: polling takes `&mut self`.
+/// A completion queue. Belongs to one core at a time: polling takes `&mut self`, allocates nothing,
+/// takes no lock and makes no system call.
 ///
 /// Queue pairs reserve an entry for each of their work requests when they are made
 /// ([`QpConfig::max_send_wr`](crate::QpConfig::max_send_wr) and
@@ -231,8 +232,6 @@ impl Cq {
     /// The completions that there are, one after the other, for whoever ends most of them without
     /// a closer look: see [`Qp::complete_sent`](crate::Qp::complete_sent). The device is told once
     /// that their entries are free, when the value is dropped.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     #[inline(always)]
     pub fn taking(&mut self) -> Taking<'_> {
         Taking { start: self.ring.consumer_index(), cq: self }
@@ -256,8 +255,6 @@ impl Cq {
     }
 
     /// The next completion, if there is one. Give it to the queue pair that it names.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self) -> Option<Completion> {
@@ -272,8 +269,6 @@ impl Cq {
 
     /// Appends the next completions to `batch`, as many as it has room for, and returns how many
     /// they were. The device is told once that their entries are free.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     #[inline]
     pub fn poll_batch<const N: usize>(&mut self, batch: &mut ArrayVec<Completion, N>) -> usize {
         let before = batch.len();

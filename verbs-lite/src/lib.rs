@@ -34,6 +34,10 @@
 //! Handles hold what they were made from, so any order of dropping is right. What cannot be
 //! destroyed is leaked and logged, never freed.
 //!
+//! # Errors
+//!
+//! Where a method says no more about its error, that is what the device refused.
+//!
 //! # What it does not do
 //!
 //! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
@@ -91,7 +95,6 @@
 //! ```
 #![deny(unsafe_code)]
 
-mod background;
 mod belief;
 mod channel;
 pub mod cm;
@@ -121,7 +124,6 @@ mod wr;
 pub mod xrc;
 mod xrcd;
 
-pub use background::Background;
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
 pub use cq::{Completion, Cq, CqEntry, Notify, Taking};
@@ -144,3 +146,5 @@ pub use wc::{Returned, Sent, Wc};
 pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;
+
+pub use ferrocx_core::Background;

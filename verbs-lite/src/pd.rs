@@ -46,10 +46,6 @@ pub struct Pd {
 
 impl RdmaContext {
     /// Makes a protection domain.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
         let core = Arc::clone(self.core());

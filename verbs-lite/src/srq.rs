@@ -140,7 +140,8 @@ impl Drop for SrqCore {
 /// completion queue.
 pub(crate) type Made = (SharedRing, Handle, Option<(Place, Share)>);
 
-/// A shared receive queue. Belongs to one core at a time, with all its queue pairs.
+/// A shared receive queue. Belongs to one core at a time, with all its queue pairs: posting and
+/// completing allocate nothing, take no lock and make no system call.
 #[derive(Debug)]
 pub struct Srq<B: Buffers = Buf> {
     ring: SharedRing,
@@ -228,8 +229,6 @@ impl<B: Buffers> Srq<B> {
 
     /// Posts a receive for whichever queue pair needs one next. Datagrams put 40 bytes of IP
     /// header in front of the message.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///
@@ -324,16 +323,10 @@ impl<B: Buffers> Srq<B> {
     /// Locks and allocates only when queue pairs of shared queues were made since the last time.
     #[inline]
     pub fn complete(&mut self, completion: Completion) -> Option<Wc<B>> {
-        self.end_named(&completion)
-    }
-
-    /// Ends what a completion of one of its queue pairs says.
-    #[inline]
-    pub(crate) fn end_named(&mut self, completion: &Completion) -> Option<Wc<B>> {
-        if completion.is_taken || !self.has_named(completion) {
+        if completion.is_taken || !self.has_named(&completion) {
             return None;
         }
-        self.end(completion)
+        self.end(&completion)
     }
 
     /// Whether a completion is of one of its queue pairs; of XRC, and of this queue.

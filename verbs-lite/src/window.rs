@@ -145,10 +145,6 @@ impl UntypedMw {
     }
 
     /// Destroys it: when this returns `Ok`, no access through it succeeds.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     #[doc(alias = "ibv_dealloc_mw")]
     pub fn dealloc(&self) -> Result<(), VerbsError> {
         self.mkey.destroy()

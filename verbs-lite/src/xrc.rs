@@ -94,10 +94,6 @@ impl Xrcd {
 
     /// Makes a queue pair in reset that receives for all shared queues of the domain. It is led to
     /// RTR or RTS like one of RC, and takes no requests.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     #[doc(alias = "IBV_QPT_XRC_RECV")]
     pub fn create_target<B: Buffers>(&self) -> Result<Qp<B>, VerbsError> {
         Qp::new_target(&self.inner)

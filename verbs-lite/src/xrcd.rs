@@ -2,7 +2,6 @@
 //!
 //! Source: IBTA vol. 1, annex A14; reference 4.9, 5.2.
 
-use std::any::Any;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -61,14 +60,7 @@ impl XrcdCore {
 
     /// The domain that initiators name, which need none: one for all of them.
     pub(crate) fn of_initiators(core: &Arc<ContextCore>) -> Result<Arc<Self>, VerbsError> {
-        let mut known = lock(&core.initiators);
-        if let Some(Ok(xrcd)) = known.upgrade().map(Arc::downcast::<Self>) {
-            return Ok(xrcd);
-        }
-        let made = Arc::new(Self::new(&RdmaContext::of(core))?);
-        let shared: Arc<dyn Any + Send + Sync> = made.clone();
-        *known = Arc::downgrade(&shared);
-        Ok(made)
+        core.device().shared(|| Self::new(&RdmaContext::of(core)))
     }
 
     pub(crate) fn number(&self) -> u32 {

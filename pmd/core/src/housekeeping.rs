@@ -1,4 +1,4 @@
-//! [`Housekeeping`]: what a device needs now and then, done by a thread.
+//! [`Housekeeping`]: what a device needs now and then, done by a [`Background`] thread.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -21,9 +21,13 @@ pub struct Housekeeping {
     _keeper: Arc<Keeper>,
 }
 
-/// The thread, and what is said to it.
+/// The one thread that keeps a device's house.
 #[derive(Debug)]
-struct Keeper {
+struct Keeper(Background);
+
+/// A thread that does what is due, until this is dropped, which waits for it.
+#[derive(Debug)]
+pub struct Background {
     orders: Arc<Orders>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,34 +71,52 @@ impl Device {
     ///
     /// The system's reason for refusing a thread.
     pub fn keep_house(&self, interval: Duration) -> std::io::Result<Housekeeping> {
-        let keeper = self.shared(|| Keeper::start(self, interval))?;
-        keeper.orders.change(|every| *every = every.map(|every| every.min(interval)));
+        let keeper = self.shared(|| {
+            let (device, mut health) = (self.clone(), Health { next: Instant::now(), said: None });
+            Background::spawn("ferrocx-keeper", interval, move || {
+                device.serve_events();
+                health.look(&device);
+                false
+            })
+            .map(Keeper)
+        })?;
+        keeper.0.orders.change(|every| *every = every.map(|every| every.min(interval)));
         Ok(Housekeeping { _keeper: keeper })
     }
 }
 
-impl Keeper {
-    fn start(device: &Device, interval: Duration) -> std::io::Result<Self> {
+impl Background {
+    /// Starts a thread that calls `turn` every `interval`, and again at once as long as it says
+    /// that it had something to do.
+    ///
+    /// # Errors
+    ///
+    /// The system's reason for refusing a thread.
+    pub fn spawn(
+        name: &str,
+        interval: Duration,
+        mut turn: impl FnMut() -> bool + Send + 'static,
+    ) -> std::io::Result<Self> {
         let orders =
             Arc::new(Orders { every: Mutex::new(Some(interval)), changed: Condvar::new() });
-        let (told, device) = (Arc::clone(&orders), device.clone());
+        let told = Arc::clone(&orders);
         let run = move || {
-            let mut health = Health { next: Instant::now(), said: None };
             while told.wait() {
-                device.serve_events();
-                health.look(&device);
+                while turn() && lock(&told.every).is_some() {}
             }
         };
-        let thread = std::thread::Builder::new().name("ferrocx-keeper".into()).spawn(run)?;
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
         Ok(Self { orders, thread: Some(thread) })
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Background {
     fn drop(&mut self) {
         self.orders.change(|every| *every = None);
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the housekeeping thread of a device panicked");
+        let Some(thread) = self.thread.take() else { return };
+        let name = thread.thread().name().unwrap_or_default().to_owned();
+        if thread.join().is_err() {
+            tracing::error!(name, "a background thread panicked");
         }
     }
 }

@@ -74,7 +74,7 @@ pub use flow::{
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};
-pub use housekeeping::Housekeeping;
+pub use housekeeping::{Background, Housekeeping};
 pub use keys::{KeyDomains, RegionKeys};
 pub use link::LinkState;
 pub use objects::{Kind, QueueState, page_list};

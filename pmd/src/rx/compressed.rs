@@ -171,8 +171,7 @@ impl RxRing {
         }
         let cqe = self.cq.ring.at(self.cq.ci);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        let wanted =
-            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let wanted = self.expected_at(self.ring.ci, self.cq.ci);
         if (last ^ wanted) & self.last_mask != 0 {
             return self.take_title(last, self.ring.ci as u16, self.ring.outstanding());
         }
@@ -197,8 +196,7 @@ impl RxRing {
     fn take_run<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) {
         let lap = self.cq.left_of_lap(self.cq.ci);
         let mut run = Completions::<false>::of(self.cq.ring.view(), self.cq.ci, self.last_mask);
-        run.wanted =
-            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        run.wanted = self.expected_at(self.ring.ci, self.cq.ci);
         let taken = self.elts.pop_filled(out, lap, &mut run) as u32;
         self.ring.ci = self.ring.ci.wrapping_add(taken);
         self.cq.ci = self.cq.ci.wrapping_add(taken);

@@ -153,6 +153,13 @@ impl Kind {
 }
 
 impl RxRing {
+    /// Last dword of the completion at a place of the completion queue, if that says that the
+    /// request with this number was filled.
+    #[inline(always)]
+    fn expected_at(&self, counter: u32, cq_ci: u32) -> u32 {
+        Cqe64::WQE_COUNTER.of(counter) | RESPONDER_SEND | self.cq.owner_at(cq_ci)
+    }
+
     /// Receives packets into the free room of `out`; returns how many.
     #[inline]
     pub(crate) fn burst<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
@@ -181,8 +188,7 @@ impl RxRing {
             let cq_ci = self.cq.ci.wrapping_add(received as u32);
             let lap = self.cq.left_of_lap(cq_ci);
             let counter = self.ring.ci.wrapping_add(received as u32);
-            arrivals.wanted =
-                Cqe64::WQE_COUNTER.of(counter) | RESPONDER_SEND | self.cq.owner_at(cq_ci);
+            arrivals.wanted = self.expected_at(counter, cq_ci);
             let count = self.elts.pop_filled(out, lap, &mut arrivals);
             received += count;
             if count == 0 || out.is_full() || !matches!(arrivals.stop, Stop::Full) {
@@ -273,8 +279,7 @@ impl RxRing {
             let until_refill = most.saturating_sub(self.ring.missing() as usize).max(1);
             let lap = self.cq.left_of_lap(self.cq.ci);
             self.line = self.elts.line_up(until_refill.min(lap)) as u32;
-            self.wanted =
-                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            self.wanted = self.expected_at(self.ring.ci, self.cq.ci);
         }
     }
 

@@ -9,7 +9,7 @@ use ferrocx_prm::wqe::Data;
 use super::compressed::Mini;
 use super::meta::{describe, stamp};
 use super::shape::SegmentShape;
-use super::{Kind, REFILL, RESPONDER_SEND, RxRing};
+use super::{Kind, REFILL, RxRing};
 
 impl RxRing {
     /// Looks at a completion that is not the expected one, of a queue that was made for no other.
@@ -38,8 +38,7 @@ impl RxRing {
     #[inline(never)]
     pub(super) fn look_for_overrun(&mut self) {
         let last = self.cq.ring.at(self.cq.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        let expected =
-            Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let expected = self.expected_at(self.ring.ci, self.cq.ci);
         if (last ^ expected) & self.last_mask == 0 {
             let counter = self.ring.pi as u16;
             self.stop(QueueFault::WrongIndex { expected: counter, got: counter });
@@ -99,8 +98,7 @@ impl RxRing {
         if !self.mini.is_active() {
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-            let expected =
-                Cqe64::WQE_COUNTER.of(self.ring.ci) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+            let expected = self.expected_at(self.ring.ci, self.cq.ci);
             let outstanding = self.ring.outstanding();
             if outstanding != 0 && (last ^ expected) & self.last_mask == 0 {
                 let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();

@@ -25,7 +25,7 @@ use ferrocx_prm::cqe::{Cqe64, striding};
 use ferrocx_prm::wqe::Data;
 
 use super::meta::{describe, stamp};
-use super::{REFILL, RESPONDER_SEND, RxRing};
+use super::{REFILL, RxRing};
 use crate::config::Striding;
 
 /// What the work requests look like.
@@ -376,11 +376,10 @@ impl RxRing {
         let from = strides.open.as_mut().and_then(|open| open.copier(self.elts.pool(), left));
         let Some(from) = from else { return 0 };
         let (cqes, cq_ci) = (self.cq.ring.view(), self.cq.ci);
-        let counter = Cqe64::WQE_COUNTER.of(strides.next);
         let mut copies = Copies::<STAMPED> {
             cqes,
             at: cq_ci.wrapping_mul(Cqe64::SIZE_BYTES as u32),
-            wanted: counter | RESPONDER_SEND | self.cq.owner_at(cq_ci),
+            wanted: self.expected_at(strides.next, cq_ci),
             last_mask: self.last_mask,
             from,
             copy_bytes: strides.copy_bytes,
@@ -415,8 +414,7 @@ impl RxRing {
     ) -> bool {
         let cqe = self.cq.ring.at(self.cq.ci);
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-        let wanted =
-            Cqe64::WQE_COUNTER.of(strides.next) | RESPONDER_SEND | self.cq.owner_at(self.cq.ci);
+        let wanted = self.expected_at(strides.next, self.cq.ci);
         if (last ^ wanted) & self.last_mask != 0 {
             return self.take_title(last, strides.next as u16, self.cq.entries());
         }

@@ -46,21 +46,16 @@ impl Requests {
         stats: &mut TxStats,
         alone: OlFlags,
     ) -> usize {
-        let mut run = self.ring.run_of_requests(if LARGE { Opcode::LSO } else { Opcode::SEND });
-        let mut bytes = 0;
-        let most = self.ring.free_blocks() / MOST_BLOCKS;
-        let count = packets.take_chains::<K>(most as usize, |packet, segments| {
-            if packet.flags() & ALONE != alone {
-                return false;
-            }
-            let is_put = self.put_gathered::<LARGE>(&mut run, &packet, segments);
-            bytes += if is_put { packet.pkt_len() } else { 0 };
-            is_put
-        });
-        let end = run.end();
-        self.ring.post_run(end);
-        stats.add(count, bytes);
-        count
+        self.post_in_run::<LARGE>(stats, |requests, run, most, bytes| {
+            packets.take_chains::<K>(most, |packet, segments| {
+                if packet.flags() & ALONE != alone {
+                    return false;
+                }
+                let is_put = requests.put_gathered::<LARGE>(run, &packet, segments);
+                *bytes += if is_put { packet.pkt_len() } else { 0 };
+                is_put
+            })
+        })
     }
 
     /// Those of any number of segments; unless they are `HEADED`, with neither headers nor data in
@@ -72,21 +67,34 @@ impl Requests {
         stats: &mut TxStats,
         alone: OlFlags,
     ) -> usize {
+        self.post_in_run::<LARGE>(stats, |requests, run, most, bytes| {
+            packets.take_long_chains::<MOST_SEGMENTS>(most, |packet, segments| {
+                if packet.flags() & ALONE != alone {
+                    return false;
+                }
+                let is_put = if HEADED {
+                    requests.put_gathered::<LARGE>(run, &packet, segments)
+                } else {
+                    requests.put_bare(run, &packet, segments)
+                };
+                *bytes += if is_put { packet.pkt_len() } else { 0 };
+                is_put
+            })
+        })
+    }
+
+    /// Posts the requests that `take` writes of packets: it adds up their bytes and gives their
+    /// number, and is told how many fit in any case.
+    #[inline(always)]
+    fn post_in_run<const LARGE: bool>(
+        &mut self,
+        stats: &mut TxStats,
+        take: impl FnOnce(&Self, &mut RunOfRequests<'_>, usize, &mut usize) -> usize,
+    ) -> usize {
         let mut run = self.ring.run_of_requests(if LARGE { Opcode::LSO } else { Opcode::SEND });
-        let mut bytes = 0;
         let most = self.ring.free_blocks() / MOST_BLOCKS;
-        let count = packets.take_long_chains::<MOST_SEGMENTS>(most as usize, |packet, segments| {
-            if packet.flags() & ALONE != alone {
-                return false;
-            }
-            let is_put = if HEADED {
-                self.put_gathered::<LARGE>(&mut run, &packet, segments)
-            } else {
-                self.put_bare(&mut run, &packet, segments)
-            };
-            bytes += if is_put { packet.pkt_len() } else { 0 };
-            is_put
-        });
+        let mut bytes = 0;
+        let count = take(self, &mut run, most as usize, &mut bytes);
         let end = run.end();
         self.ring.post_run(end);
         stats.add(count, bytes);

@@ -1,7 +1,7 @@
 //! Requests of a packet's own that point to it, or to each of its segments.
 
 use ferrocx_core::wq::{
-    RunOfBlocks, blocks_of, inline_units, put_data, put_eth, put_inline_header,
+    RunOfBlocks, START, blocks_of, inline_units, put_data, put_eth, put_inline_header,
 };
 use ferrocx_mempool::{HandOver, OlFlags, Packet, Segment};
 use ferrocx_prm::wqe::{DS_BYTES, DS_PER_BLOCK, Opcode};
@@ -15,8 +15,6 @@ use crate::stats::TxStats;
 /// Blocks of a request that holds the longest packet that is copied.
 const MAX_COPIED_BLOCKS: u32 =
     blocks_of(HEADER_DS + inline_units(TxQueueConfig::MAX_INLINE_BYTES as usize));
-/// Where a second block goes on.
-const BLOCK_START: usize = 0;
 
 impl Requests {
     /// Posts a request of one block for each simple packet at the front, with a tag to insert if
@@ -283,7 +281,7 @@ fn put_chain<const K: usize>(
         let unit = match (HEADER_DS as usize + at) % DS_PER_BLOCK as usize {
             0 => {
                 block = run.more();
-                block.part::<BLOCK_START, DS_BYTES>()
+                block.part::<START, DS_BYTES>()
             }
             1 => block.part::<DS_BYTES, DS_BYTES>(),
             2 => block.part::<{ 2 * DS_BYTES }, DS_BYTES>(),

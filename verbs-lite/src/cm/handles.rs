@@ -305,10 +305,7 @@ impl Held {
         let conn = inner.engine.conn(self.id)?;
         let (peer, local) = (conn.peer(), conn.ends.local);
         drop(inner);
-        let private_data = match terms.is_active {
-            true => terms.rep.private_data().to_vec(),
-            false => caller_data(&terms.req),
-        };
+        let private_data = terms.private_data();
         let (responder_resources, initiator_depth) = terms.reads();
         let connection = Connection { held: self, peer, local, end: None };
         Some(Connected { qp, connection, private_data, responder_resources, initiator_depth })

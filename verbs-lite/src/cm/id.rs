@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::config::ConnParams;
-use super::conn::{Answer, State, caller_data};
+use super::conn::{Answer, State};
 use super::handles::{ConnRequest, Held};
 use super::manager::{ANSWER_BYTES, CmError, ConnectionManager};
 use super::reason::{End, RejectReason};
@@ -108,11 +108,7 @@ impl ConnId {
     /// acceptance; none before.
     #[must_use]
     pub fn private_data(&self) -> Vec<u8> {
-        match self.terms() {
-            Some(Terms { is_active: true, rep, .. }) => rep.private_data().to_vec(),
-            Some(Terms { is_active: false, req, .. }) => caller_data(&req),
-            None => Vec::new(),
-        }
+        self.terms().map(|terms| terms.private_data()).unwrap_or_default()
     }
 
     /// The peer's queue pair, and the repetitions that it asks for when no receive is posted.

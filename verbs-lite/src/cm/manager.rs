@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ferrocx_core::Device;
+use ferrocx_core::{Background, Device};
 use thiserror::Error;
 
 use super::config::{CmConfig, CmLimitStats, ConnParams};
@@ -15,7 +15,6 @@ use super::links::Links;
 use super::outbox::{Outbox, Sent};
 use super::reason::End;
 use super::sidr::Sidr;
-use crate::background::Background;
 use crate::context::RdmaContext;
 use crate::error::VerbsError;
 use crate::gid::Path;
@@ -348,6 +347,6 @@ impl ConnectionManager {
     /// [`VerbsError::Thread`].
     pub fn background(&self, interval: Duration) -> Result<Background, VerbsError> {
         let manager = self.clone();
-        Background::spawn("rdma-cm", interval, move || manager.poll())
+        Background::spawn("rdma-cm", interval, move || manager.poll()).map_err(VerbsError::Thread)
     }
 }

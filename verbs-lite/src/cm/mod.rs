@@ -67,10 +67,10 @@ mod reason;
 mod sidr;
 mod terms;
 
-pub use crate::background::Background;
 pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};
 pub use datagram::{DatagramListener, DatagramQuestion, DatagramRequest};
+pub use ferrocx_core::Background;
 pub use handles::{CmListener, ConnRequest, Connected, Connecting, Connection, NotConnected};
 pub use id::ConnId;
 pub use links::Links;

@@ -3,7 +3,7 @@
 
 use ferrocx_prm::mad::{CmRep, CmReq};
 
-use super::conn::Conn;
+use super::conn::{Conn, caller_data};
 use crate::gid::Path;
 use crate::qp::{RtrAttr, RtsAttr};
 use crate::types::{Mtu, Psn, Qpn};
@@ -36,6 +36,11 @@ impl Terms {
             false => (rep.responder_resources(), rep.initiator_depth()),
         };
         (serves as u8, starts as u8)
+    }
+
+    /// What the peer's program has said, filled up with zeros.
+    pub(super) fn private_data(&self) -> Vec<u8> {
+        if self.is_active { self.rep.private_data().to_vec() } else { caller_data(&self.req) }
     }
 
     /// Parameters of this end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler` and

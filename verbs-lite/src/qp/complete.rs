@@ -33,10 +33,6 @@ impl<B: Buffers> Qp<B> {
     /// order of posting. A failure moves the queue pair to its error state.
     ///
     /// [`Qp::next_wc`] does without a closure, and leaves the queue pair free to be posted to.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete(
         &mut self,
@@ -65,8 +61,6 @@ impl<B: Buffers> Qp<B> {
     /// its completion and held nothing but a list, which is dropped; and if what was posted in
     /// front of it has ended, or needs no look: it went well, too, and nobody asked.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
@@ -81,8 +75,6 @@ impl<B: Buffers> Qp<B> {
     /// their completion. The lists are dropped. `None` when they have all ended; else the
     /// completion is to be taken by [`Qp::complete_signaled`], or of a queue pair whose receives
     /// are shared by [`Qp::complete_signaled_shared`], which ends the rest.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     pub fn complete_sent(
         &mut self,
         entry: CqEntry<'_>,
@@ -99,10 +91,6 @@ impl<B: Buffers> Qp<B> {
     /// Takes a completion like [`Qp::complete`], and gives `each` no request that did not ask for
     /// it and went well, whose buffers are dropped: see
     /// [`QpTable::only_signaled`](super::QpTable::only_signaled).
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     pub fn complete_signaled(
         &mut self,
         mut completion: Completion,
@@ -149,10 +137,6 @@ impl<B: Buffers> Qp<B> {
     ///     Ok(())
     /// }
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn next_wc(
         &mut self,
@@ -305,10 +289,6 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Takes a completion of a queue pair whose receives come from `srq`, like [`Qp::complete`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete_shared(
         &mut self,
@@ -329,10 +309,6 @@ impl<B: Buffers> Qp<B> {
 
     /// Takes a completion of a queue pair whose receives come from `srq`, like
     /// [`Qp::complete_signaled`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn complete_signaled_shared(
         &mut self,
@@ -349,41 +325,22 @@ impl<B: Buffers> Qp<B> {
 
     /// The next request that a completion ends of a queue pair whose receives come from `srq`, like
     /// [`Qp::next_wc`].
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`]; then nothing has ended.
     #[inline]
     pub fn next_wc_shared(
         &mut self,
         completion: &mut Completion,
         srq: &mut Srq<B>,
     ) -> Result<Option<Wc<B>>, WrongCompletion> {
-        self.next_shared_of(completion, srq, Reports::All)
-    }
-
-    /// What [`Qp::next_of`] gives of a queue pair whose receives come from `srq`.
-    #[inline(always)]
-    pub(super) fn next_shared_of(
-        &mut self,
-        completion: &mut Completion,
-        srq: &mut Srq<B>,
-        reports: Reports,
-    ) -> Result<Option<Wc<B>>, WrongCompletion> {
-        if completion.is_taken {
-            return Ok(None);
+        // Neither takes what was taken.
+        let wc = match self.take_shared(completion, srq) {
+            None => self.end_shared(completion, srq)?,
+            taken => taken,
+        };
+        if wc.is_none() {
+            return self.next_of(completion, Reports::All);
         }
-        if let Some(wc) = self.take_shared(completion, srq) {
-            completion.is_taken = true;
-            return Ok(Some(wc));
-        }
-        match self.end_shared(completion, srq)? {
-            Some(wc) => {
-                completion.is_taken = true;
-                Ok(Some(wc))
-            }
-            None => self.next_of(completion, reports),
-        }
+        completion.is_taken = true;
+        Ok(wc)
     }
 
     /// Ends a receive of `srq` that a completion says a message to this queue pair filled; `None`

@@ -170,8 +170,8 @@ impl QpType {
     }
 }
 
-/// A completion that a queue pair cannot have. The device is broken, or it was given to the wrong
-/// queue pair, or to one that was reset since.
+/// A completion that a queue pair cannot have, and that has ended nothing. The device is broken, or
+/// it was given to the wrong queue pair, or to one that was reset since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "queue pair {qpn:#08x} was given a completion of opcode {opcode}, WQE {wqe_counter}, queue \
@@ -188,7 +188,8 @@ pub struct WrongCompletion {
     pub wqe_counter: u16,
 }
 
-/// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`.
+/// A queue pair. Belongs to one core at a time: posting and completing take `&mut self`, allocate
+/// nothing, take no lock and make no system call.
 ///
 /// `B` is what a request takes along and gives back: see [`Buffers`]. What a request holds cannot
 /// be touched while it is in flight:
@@ -352,8 +353,6 @@ impl<B: Buffers> Qp<B> {
     /// Posts a send request and, without [`SendFlags::MORE`](crate::SendFlags::MORE), rings the
     /// doorbell. It takes `buffers` along, if it needs any.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the buffers. Nothing was posted then, and requests with `MORE` before it
@@ -382,7 +381,11 @@ impl<B: Buffers> Qp<B> {
     /// What it holds. Nothing was posted then: [`Qp::post_send`] posts it, or says why not.
     #[inline(always)]
     pub fn post_simple(&mut self, wr: &SendWr<'_>, buffers: Option<B>) -> Result<(), Option<B>> {
-        self.sq.push_simple(wr, buffers)
+        // In a small queue no request is clear.
+        if !self.sq.allows(wr.op.number()) || !self.sq.is_open(wr.flags) {
+            return Err(buffers);
+        }
+        self.sq.push_fitting(wr, buffers)
     }
 
     /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be

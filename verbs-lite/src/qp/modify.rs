@@ -198,10 +198,6 @@ impl<B: Buffers> Qp<B> {
     /// To the error state: everything posted comes back, flushed or, if it was carried out without
     /// a completion, as the success that it was. When the send ring was full, take completions and
     /// call it again.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     #[doc(alias = "ibv_modify_qp")]
     pub fn to_error(&mut self) -> Result<(), VerbsError> {
         // Requests that the device was not told of would never come back.
@@ -272,10 +268,6 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Asks the device for the state of the queue pair. Raw packets have a state only.
-    ///
-    /// # Errors
-    ///
-    /// What the device refused.
     #[doc(alias = "ibv_query_qp")]
     pub fn query(&self) -> Result<QpAttr, VerbsError> {
         if let Objects::Raw(raw) = &self.objects {

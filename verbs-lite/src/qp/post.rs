@@ -56,8 +56,6 @@ impl<B: Buffers> Qp<B> {
     /// The key is known at once and may be used in requests behind this one. The list comes back
     /// with the completion; a packet that it described is the key's from now on.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the key and the list. Nothing was posted then.
@@ -269,6 +267,12 @@ impl FastRegSetup {
             lkey: core.lkey.unwrap_or(0),
             fence: Ctrl::FM.of(fence.0),
         }
+    }
+
+    /// Checks that the binding of a window can grant rights.
+    pub(super) fn check(self, access: Access) -> Result<(), PostError> {
+        let can = self.sets_atomic || !access.contains(Access::REMOTE_ATOMIC);
+        if can { Ok(()) } else { Err(PostError::Access) }
     }
 }
 

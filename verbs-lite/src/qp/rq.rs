@@ -33,8 +33,6 @@ impl<B: Buffers> Qp<B> {
     /// Posts a receive. Datagrams put 40 bytes of IP header in front of the message. A frame fails
     /// a receive that is shorter.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the buffers. Nothing was posted then.

@@ -304,10 +304,27 @@ impl<B: Buffers> Sq<B> {
                 },
             }
         }
-        let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
-        let kind = Kind::of(&wr.op);
         let checked = self.check(wr.op.number());
-        let ds = match checked.and_then(|()| self.write(self.ring.begin(), wr, kind, data)) {
+        self.push_checked(checked, &[], wr, inline, held)
+    }
+
+    /// Posts any request that was checked, with its segments behind `head`.
+    #[inline(always)]
+    pub(super) fn push_checked(
+        &mut self,
+        checked: Result<(), PostError>,
+        head: &[u8],
+        wr: &SendWr<'_>,
+        inline: Option<&[u8]>,
+        held: Option<B>,
+    ) -> Result<(), Refused<Option<B>>> {
+        let kind = Kind::of(&wr.op);
+        let written = checked.and_then(|()| {
+            let mut wqe = self.ring.begin();
+            wqe.bytes(head);
+            self.write(wqe, wr, kind, inline.map_or(Data::Held(held.as_ref()), Data::Inline))
+        });
+        let ds = match written {
             Ok(ds) => ds,
             Err(cause) => return Err(Refused { held, cause }),
         };

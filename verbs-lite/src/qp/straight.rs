@@ -7,7 +7,7 @@
 use std::mem::ManuallyDrop;
 
 use ferrocx_bus::Slot as Part;
-use ferrocx_core::wq::{Control, ShortInline, put_atomic, put_data, put_raddr};
+use ferrocx_core::wq::{Control, START, ShortInline, put_atomic, put_data, put_raddr};
 use ferrocx_prm::Layout;
 use ferrocx_prm::wqe::{AddressVector, DS_BYTES};
 
@@ -23,9 +23,6 @@ trait Put<const BYTES: usize> {
     fn units(&self) -> u32;
     fn put(&self, part: Part<'_, BYTES>);
 }
-
-/// Where a segment stands that begins a block.
-const BLOCK_START: usize = 0;
 
 impl Put<DS_BYTES> for Sge {
     #[inline(always)]
@@ -61,20 +58,6 @@ impl<B: Buffers> Sq<B> {
         held: Option<B>,
     ) -> Result<(), Option<B>> {
         if !self.allows(wr.op.number()) || !self.is_clear() {
-            return Err(held);
-        }
-        self.push_fitting(wr, held)
-    }
-
-    /// Does what [`Sq::push_straight`] does, and posts in a small queue, too, where no request is
-    /// clear.
-    #[inline(always)]
-    pub(super) fn push_simple(
-        &mut self,
-        wr: &SendWr<'_>,
-        held: Option<B>,
-    ) -> Result<(), Option<B>> {
-        if !self.allows(wr.op.number()) || !self.is_open(wr.flags) {
             return Err(held);
         }
         self.push_fitting(wr, held)
@@ -268,7 +251,7 @@ impl<B: Buffers> Sq<B> {
         let control = self.begin(kind, wr, 2);
         let (at, [first, second]) = (self.ring.pi, [0, 1].map(|ahead| self.ring.block(ahead)));
         first.store_at::<DS_BYTES, { AddressVector::SIZE_BYTES }>(&to.av.0);
-        data.put(second.part::<BLOCK_START, DS_BYTES>());
+        data.put(second.part::<START, DS_BYTES>());
         let written = self.ring.written((first, at), control, 5, 2);
         self.post(at, written, kind.entry(wr), 2)
     }

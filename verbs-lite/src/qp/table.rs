@@ -6,7 +6,6 @@ use super::complete::Reports;
 use super::{Qp, WrongCompletion};
 use crate::cq::{Completion, Cq};
 use crate::mr::{Buf, Buffers};
-use crate::srq::Srq;
 use crate::wc::Wc;
 
 /// Completions that are taken from the completion queue at a time.
@@ -20,7 +19,9 @@ struct Entry<T, B: Buffers> {
 }
 
 /// Queue pairs of one completion queue, each with what the program keeps beside it, found by their
-/// completions: the place of a queue pair is its [`QpConfig::user_index`](crate::QpConfig).
+/// completions: the place of a queue pair is its [`QpConfig::user_index`](crate::QpConfig). Each
+/// has receives of its own: completions of one whose receives come from a shared queue are for
+/// [`Qp::complete_shared`].
 ///
 /// ```
 /// use ferrocx_verbs_lite::*;
@@ -165,13 +166,9 @@ impl<T, B: Buffers> QpTable<T, B> {
     ///
     /// Takes no lock, makes no system call, and allocates nothing, unless a completion has to wait
     /// for the queue pair of a reserved place.
-    ///
-    /// # Errors
-    ///
-    /// [`WrongCompletion`], of a broken device; then nothing has ended.
     #[inline]
     pub fn poll(&mut self, cq: &mut Cq) -> Result<Option<Ended<'_, T, B>>, WrongCompletion> {
-        let next = self.next(cq, None)?;
+        let next = self.next(cq)?;
         Ok(self.ended(next))
     }
 
@@ -193,7 +190,7 @@ impl<T, B: Buffers> QpTable<T, B> {
     ///
     /// # Errors
     ///
-    /// Those of [`QpTable::poll`]; what was given out until then has ended.
+    /// [`WrongCompletion`]; what was given out until then has ended.
     #[inline]
     pub fn poll_each(
         &mut self,
@@ -223,7 +220,7 @@ impl<T, B: Buffers> QpTable<T, B> {
                 self.taken.push(strange);
             }
             // Completions of queue pairs that are not there, or were not when they came.
-            let next = self.next(cq, None)?;
+            let next = self.next(cq)?;
             let Some(Ended { qp, data, wc }) = self.ended(next) else { break };
             each(qp, data, wc);
             count += 1;
@@ -239,22 +236,6 @@ impl<T, B: Buffers> QpTable<T, B> {
         cq.poll_batch(&mut self.taken) > 0
     }
 
-    /// The next request that has ended, of queue pairs whose receives come from `srq`, like
-    /// [`QpTable::poll`].
-    ///
-    /// # Errors
-    ///
-    /// Those of [`QpTable::poll`].
-    #[inline]
-    pub fn poll_shared(
-        &mut self,
-        cq: &mut Cq,
-        srq: &mut Srq<B>,
-    ) -> Result<Option<Ended<'_, T, B>>, WrongCompletion> {
-        let next = self.next(cq, Some(srq))?;
-        Ok(self.ended(next))
-    }
-
     #[inline(always)]
     fn ended(&mut self, next: Option<(usize, Wc<B>)>) -> Option<Ended<'_, T, B>> {
         let (index, wc) = next?;
@@ -264,13 +245,9 @@ impl<T, B: Buffers> QpTable<T, B> {
 
     /// The next request that has ended, and the index of its queue pair.
     #[inline(always)]
-    fn next(
-        &mut self,
-        cq: &mut Cq,
-        mut srq: Option<&mut Srq<B>>,
-    ) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
+    fn next(&mut self, cq: &mut Cq) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
         if !self.early.is_empty()
-            && let Some(found) = self.next_early(srq.as_deref_mut())?
+            && let Some(found) = self.next_early()?
         {
             return Ok(Some(found));
         }
@@ -287,7 +264,7 @@ impl<T, B: Buffers> QpTable<T, B> {
                 self.early.push(self.taken.remove(self.given));
                 continue;
             }
-            match end(entry, completion, srq.as_deref_mut(), self.reports, &mut self.dropped) {
+            match end(entry, completion, self.reports, &mut self.dropped) {
                 Ok(Some(wc)) => return Ok(Some((index as usize, wc))),
                 Ok(None) => self.given += 1,
                 Err(wrong) => {
@@ -301,10 +278,7 @@ impl<T, B: Buffers> QpTable<T, B> {
     /// What [`QpTable::next`] gives of completions that came before their queue pair.
     #[cold]
     #[inline(never)]
-    fn next_early(
-        &mut self,
-        mut srq: Option<&mut Srq<B>>,
-    ) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
+    fn next_early(&mut self) -> Result<Option<(usize, Wc<B>)>, WrongCompletion> {
         let mut at = 0;
         while let Some(completion) = self.early.get_mut(at) {
             let index = completion.user_index();
@@ -313,8 +287,7 @@ impl<T, B: Buffers> QpTable<T, B> {
                 continue;
             }
             let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
-            let srq = srq.as_deref_mut();
-            let ended = end(entry, completion, srq, self.reports, &mut self.dropped);
+            let ended = end(entry, completion, self.reports, &mut self.dropped);
             if let Ok(Some(wc)) = ended {
                 return Ok(Some((index as usize, wc)));
             }
@@ -330,21 +303,13 @@ impl<T, B: Buffers> QpTable<T, B> {
 fn end<T, B: Buffers>(
     entry: Option<&mut Entry<T, B>>,
     completion: &mut Completion,
-    srq: Option<&mut Srq<B>>,
     reports: Reports,
     dropped: &mut u64,
 ) -> Result<Option<Wc<B>>, WrongCompletion> {
-    match (entry, srq) {
-        (Some(Entry { qp, .. }), Some(srq)) if qp.is_named_by(completion) => {
-            qp.next_shared_of(completion, srq, reports)
-        }
-        (Some(Entry { qp, .. }), None) if qp.is_named_by(completion) => {
-            qp.next_of(completion, reports)
-        }
-        (_, srq) => {
+    match entry {
+        Some(Entry { qp, .. }) if qp.is_named_by(completion) => qp.next_of(completion, reports),
+        _ => {
             *dropped += 1;
-            // A receive that a queue pair took which is gone: its entry is free again.
-            drop(srq.and_then(|srq| srq.end_named(completion)));
             Ok(None)
         }
     }

@@ -53,8 +53,6 @@ impl<B: Buffers> Qp<B> {
     /// The key is known at once and may be used in requests behind this one. It works for the peer
     /// of this queue pair alone.
     ///
-    /// Allocates nothing, takes no lock, makes no system call.
-    ///
     /// # Errors
     ///
     /// [`PostError`], with the window: [`PostError::Window`] for a range or a region that cannot
@@ -85,10 +83,7 @@ impl<B: Buffers> Qp<B> {
         if !is_inside || range.len() > MAX_BYTES || !can_bind {
             return Err(PostError::Window);
         }
-        if wr.access.contains(Access::REMOTE_ATOMIC) && !self.fast_reg.sets_atomic {
-            return Err(PostError::Access);
-        }
-        Ok(())
+        self.fast_reg.check(wr.access)
     }
 
     /// Posts a local invalidate of a window; rings like [`Qp::post_send`]. It must be the queue
@@ -106,15 +101,15 @@ impl<B: Buffers> Qp<B> {
         if let Err(cause) = self.check_umr(&mw.0.pd) {
             return Err(Refused { held: mw, cause });
         }
-        self.sq.push_end_mw(Entry { wr_id, opcode: WcOpcode::LocalInv, flags }, mw);
+        let (key, variant) = (mw.0.value(), mw.0.variant());
+        let entry = Entry { wr_id, opcode: WcOpcode::LocalInv, flags };
+        self.sq.put_end(key, MwKind::Type2, Some(variant), entry, Other::EndingMw(mw));
         Ok(())
     }
 
     /// Posts the binding of a window whose state the caller keeps, or its end where it is bound to
     /// no bytes; rings like [`Qp::post_send`]. Whether the window is in a state that allows it is
     /// for the caller to say and for the device to refuse.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///
@@ -139,14 +134,12 @@ impl<B: Buffers> Qp<B> {
         if wr.old.0 >> 8 != mw.rkey().0 >> 8 || wr.len_bytes > MAX_BYTES as u64 {
             return Err(PostError::Window);
         }
+        self.fast_reg.check(wr.access)?;
         let sets_atomic = self.fast_reg.sets_atomic;
-        if wr.access.contains(Access::REMOTE_ATOMIC) && !sets_atomic {
-            return Err(PostError::Access);
-        }
         let (kind, old, variant, access) = (mw.kind(), wr.old.0, wr.variant, wr.access);
         let entry = Entry { wr_id: wr.wr_id, opcode: WcOpcode::BindMw, flags: wr.flags };
         if wr.len_bytes == 0 {
-            self.sq.put_end(old, kind, Some(variant), entry);
+            self.sq.put_end(old, kind, Some(variant), entry, Other::Nothing);
         } else {
             let region = (wr.lkey.0, wr.addr, wr.len_bytes as u32);
             let binding = Binding { kind, old, variant, access, region, sets_atomic };
@@ -178,7 +171,7 @@ impl<B: Buffers> Qp<B> {
             return Err(PostError::Full);
         }
         let entry = Entry { wr_id, opcode: WcOpcode::LocalInv, flags };
-        self.sq.put_end(rkey.0, MwKind::Type2, None, entry);
+        self.sq.put_end(rkey.0, MwKind::Type2, None, entry, Other::Nothing);
         Ok(())
     }
 
@@ -243,9 +236,16 @@ impl<B: Buffers> Sq<B> {
         self.post(at, written, entry, FAST_REG_BLOCKS);
     }
 
-    /// Posts the end of a key whose state is not known here. Without a change of its low byte, a
-    /// key of fast registration ends as a window does.
-    fn put_end(&mut self, key: u32, kind: MwKind, variant: Option<u8>, entry: Entry) {
+    /// Posts the end of a key that the request holds, or whose state is not known here. Without a
+    /// change of its low byte, a key of fast registration ends as a window does.
+    fn put_end(
+        &mut self,
+        key: u32,
+        kind: MwKind,
+        variant: Option<u8>,
+        entry: Entry,
+        ending: Other,
+    ) {
         let is_type_2 = kind == MwKind::Type2;
         let mask = if is_type_2 { END } else { END_TYPE_1 };
         let umr = UmrCtrl::zeroed()
@@ -259,20 +259,6 @@ impl<B: Buffers> Sq<B> {
             .with_mkey_7_0(variant.unwrap_or(key as u8).into());
         let change = (key, self.fence(entry.flags));
         self.next_fence = FM_SMALL;
-        self.push_end((&umr, &mkc), change, entry, Other::Nothing);
-    }
-
-    /// Writes the local invalidate of a window. The caller has checked everything.
-    fn push_end_mw(&mut self, entry: Entry, mw: BoundMw) {
-        let umr = UmrCtrl::zeroed()
-            .with_inline(true)
-            .with_check_qpn(true)
-            .with_translation_offset_en(true)
-            .with_mkey_mask(END);
-        let mkc =
-            Mkc::zeroed().with_free(true).with_qpn(ANY_QPN).with_mkey_7_0(mw.0.variant().into());
-        let change = (mw.0.value(), self.fence(entry.flags));
-        self.next_fence = FM_SMALL;
-        self.push_end((&umr, &mkc), change, entry, Other::EndingMw(mw));
+        self.push_end((&umr, &mkc), change, entry, ending);
     }
 }

@@ -3,7 +3,6 @@
 use ferrocx_prm::wqe::Xrc;
 
 use super::sq::Sq;
-use super::wqe::{Data, Kind};
 use super::{NAMES_SRQ, Qp, QpType};
 use crate::error::{PostError, Refused};
 use crate::mr::Buffers;
@@ -14,8 +13,6 @@ impl<B: Buffers> Qp<B> {
     /// Posts a request of an initiator of [XRC](crate::xrc) that names a shared receive queue of
     /// the peer; rings like [`Qp::post_send`]. It has the operations of RC. WRITEs, READs and
     /// atomics, too, name a queue: they reach memory in its protection domain.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     ///
     /// # Errors
     ///
@@ -54,22 +51,9 @@ impl<B: Buffers> Sq<B> {
         inline: Option<&[u8]>,
         held: Option<B>,
     ) -> Result<(), Refused<Option<B>>> {
-        let kind = Kind::of(&wr.op);
-        let data = inline.map_or(Data::Held(held.as_ref()), Data::Inline);
-        let checked = self.check(NAMES_SRQ).and_then(|()| {
-            if QpType::Rc.operations() >> wr.op.number() & 1 == 0 {
-                return Err(PostError::Operation);
-            }
-            let mut wqe = self.ring.begin();
-            wqe.bytes(&Xrc::zeroed().with_xrc_srqn(srqn).0);
-            self.write(wqe, wr, kind, data)
-        });
-        let ds = match checked {
-            Ok(ds) => ds,
-            Err(cause) => return Err(Refused { held, cause }),
-        };
-        let fence = self.fence(wr.flags);
-        self.close(kind.control(fence), ds, kind.entry(wr)).hold(held);
-        Ok(())
+        let has_operation = QpType::Rc.operations() >> wr.op.number() & 1 != 0;
+        let checked = self.check(NAMES_SRQ);
+        let checked = checked.and(has_operation.then_some(()).ok_or(PostError::Operation));
+        self.push_checked(checked, &Xrc::zeroed().with_xrc_srqn(srqn).0, wr, inline, held)
     }
 }

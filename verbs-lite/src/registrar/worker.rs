@@ -48,7 +48,8 @@ struct Table {
     failed: bool,
 }
 
-/// A pipeline's worker: run it on a core of its own.
+/// A pipeline's worker: run it on a core of its own. Its [turns](Worker::turn) allocate nothing,
+/// take no lock and make no system call.
 #[derive(Debug)]
 pub struct Worker {
     qp: Qp<()>,
@@ -149,8 +150,6 @@ impl Worker {
 
     /// One turn: takes completions, then endings, then requests, and rings once. Whether there was
     /// anything to do.
-    ///
-    /// Allocates nothing, takes no lock, makes no system call.
     pub fn turn(&mut self) -> bool {
         let mut busy = self.take_completions();
         while !self.table.failed && self.has_room() {

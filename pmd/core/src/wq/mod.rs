@@ -37,6 +37,8 @@ pub use shared::{SharedRing, XrcSrqAttr};
 pub type Unit<'r> = Slot<'r, DS_BYTES>;
 /// A basic block of a send ring.
 pub type Block<'r> = Slot<'r, BASIC_BLOCK_BYTES>;
+/// Where the first segment of a block stands, and the first bytes of a unit.
+pub const START: usize = 0;
 
 /// What a control segment says beside place and length of its request.
 #[derive(Debug, Clone, Copy)]
@@ -279,7 +281,7 @@ impl<'r> Wqe<'r> {
             unit.store_raw64::<{ InlineHeader::INLINE.offset }>(start);
             unit.store_raw64::<{ DS_BYTES / 2 }>(second);
             if short.units > 1 {
-                self.unit().store_raw64::<UNIT_START>(third);
+                self.unit().store_raw64::<START>(third);
             }
             return;
         }
@@ -356,8 +358,6 @@ fn put_control(unit: Unit<'_>, qpn_word: u32, position: u64, control: Control, d
     first
 }
 
-/// Where data goes on in a unit behind the first.
-const UNIT_START: usize = 0;
 /// Bytes of an inline data segment that stand in its first unit.
 const INLINE_START_BYTES: usize = DS_BYTES - InlineHeader::SIZE_BYTES;
 
