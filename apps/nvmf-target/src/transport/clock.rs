@@ -93,6 +93,9 @@ impl Server {
         }
         if self.poller == 0 {
             target.tick(now);
+            for (number, is_saved) in shared.keeper.iter().flat_map(|it| it.take_done()) {
+                target.saved(number, is_saved);
+            }
             self.stats.refused_shares = target.refused_shares();
         }
         target.look_at_fences(self.poller, |fence, is_late| {
