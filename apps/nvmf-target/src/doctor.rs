@@ -297,6 +297,8 @@ mod tests {
             (format!("socket = \"{}\"", path("plain")), "WRONG", "is no socket"),
             (format!("socket = \"{}\"", path("none/s")), "WRONG", "the folder of"),
             (format!("socket = \"{}\"", path("s")), "ok", "can be made"),
+            (format!("reservations = \"{}\"", path("none")), "WRONG", "make that folder"),
+            (format!("reservations = \"{}\"", path("")), "ok", "reservations of 0 namespaces"),
             (file(&path("none")), "WRONG", "give its size"),
             (file(&path("held")), "WRONG", "somebody else has it"),
             (file(&path("")), "WRONG", "is a folder"),

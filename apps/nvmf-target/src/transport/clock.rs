@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::execute::Store;
 use super::session::{Session, State};
 use super::{CONNECT_PATIENCE, Server, ServerError, place};
 use crate::controller::abort::Aborting;
@@ -145,9 +146,7 @@ impl Server {
                 self.work.again(qp, session, slot);
             }
         }
-        for store in self.work.backends.iter().flatten() {
-            store.stats.moved.publish(&store.moved);
-        }
+        self.work.backends.iter_mut().flatten().for_each(Store::publish);
         self.shown.publish(&self.stats(), self.free_buffers());
     }
 
