@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
+use crate::bench::BenchArgs;
+
 /// Serves NVMe over RDMA: hosts connect, and read and write namespaces.
 ///
 /// On the model, which is the default device, whoever is on the same model network can connect:
@@ -91,6 +93,8 @@ pub enum Ask {
         #[arg(long, value_name = "SECONDS")]
         watch: Option<u64>,
     },
+    /// Put load on a target, ours or another, and say what it takes
+    Bench(BenchArgs),
     /// Say what of this machine is not as a target of this file needs it, and how to mend it
     Doctor {
         /// The file to be served
@@ -114,5 +118,8 @@ mod tests {
         assert!(parse("nvmf-target rpc --socket s subsystem.list").unwrap().config.is_none());
         assert!(parse("nvmf-target stats --socket s --json --prometheus").is_err());
         assert!(parse("nvmf-target --config a.toml doctor --config b.toml").is_err());
+        assert!(parse("nvmf-target bench --rw verify").is_ok());
+        assert!(parse("nvmf-target bench 10.0.0.1:4420 --nqn nqn.2014-08.a:b").is_ok());
+        assert!(parse("nvmf-target bench 10.0.0.1:4420").is_err());
     }
 }

@@ -43,6 +43,7 @@
 
 pub mod auth;
 pub mod backend;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod control;

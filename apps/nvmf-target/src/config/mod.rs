@@ -290,7 +290,12 @@ impl Store {
     }
 }
 
-fn in_range<T: PartialOrd + std::fmt::Display>(what: &str, value: T, min: T, max: T) -> Result<T> {
+pub(crate) fn in_range<T: PartialOrd + std::fmt::Display>(
+    what: &str,
+    value: T,
+    min: T,
+    max: T,
+) -> Result<T> {
     ensure!(value >= min && value <= max, "{what} is {value}; give {min} to {max}");
     Ok(value)
 }

@@ -297,6 +297,16 @@ impl HostQueue {
         Ok(self.done.pop())
     }
 
+    /// Serves the connection manager, and sees whether the target has ended the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Ended`].
+    pub fn look_after(&mut self) -> Result<(), HostError> {
+        self.manager.poll();
+        self.connection.poll().map_or(Ok(()), |end| Err(HostError::Ended(end.to_string())))
+    }
+
     /// Waits for the next command that ends.
     ///
     /// # Errors
@@ -308,10 +318,7 @@ impl HostQueue {
             if let Some(cqe) = self.poll()? {
                 return Ok(cqe);
             }
-            self.manager.poll();
-            if let Some(end) = self.connection.poll() {
-                return Err(HostError::Ended(end.to_string()));
-            }
+            self.look_after()?;
             if start.elapsed() > limit {
                 return Err(HostError::Silent(limit));
             }

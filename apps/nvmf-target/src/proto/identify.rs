@@ -249,6 +249,22 @@ impl Namespace {
     }
 }
 
+/// Blocks of the namespace that a page is of, and log2 of their bytes; `None` for one that is not
+/// there, or whose blocks have less than 512 bytes or more than 64 KiB.
+///
+/// # Source
+///
+/// NVM command set, "Identify Namespace"; reference 10.2.6.
+#[must_use]
+pub fn geometry(page: &[u8]) -> Option<(u64, u8)> {
+    let blocks = u64::from_le_bytes(*page.first_chunk()?);
+    // FLBAS: the low four bits, and two more above the metadata's.
+    let flbas = *page.get(26)?;
+    let format = usize::from(flbas & 0xf | flbas >> 1 & 0x30);
+    let shift = *page.get(128 + 4 * format + 2)?;
+    (blocks > 0 && (9..=16).contains(&shift)).then_some((blocks, shift))
+}
+
 /// What the NVM command set says of the controller: Verify and Write Zeroes have the limit of
 /// transfers, because each is done in one go.
 ///
@@ -359,6 +375,11 @@ mod tests {
         assert_eq!(page[92..96], [2, 3, 0, 0]);
         assert_eq!(ns.common(way)[4..8], [2, 3, 0, 0]);
         assert_eq!(ns.common(way)[14], 1);
+        assert_eq!(geometry(&page), Some((0x1234, 9)));
+        assert_eq!((geometry(&[0; PAGE_BYTES]), geometry(&page[..100])), (None, None));
+        let mut other = page;
+        (other[26], other[128 + 4 * 0x11 + 2]) = (0x21, 12);
+        assert_eq!(geometry(&other), Some((0x1234, 12)));
         assert_eq!((page[31], ns.common(way)[2], ns.common(Way::default())[2]), (0xff, 0xff, 0xfe));
     }
 
