@@ -1,10 +1,10 @@
-//! [`Keeper`]: the folder of reservations that outlive the target, and the thread that writes there,
-//! so that no core waits for a disk.
+//! [`Keeper`]: the folder of reservations that outlive the target, and the thread that writes
+//! there, so that no core waits for a disk.
 //!
 //! A namespace's reservation is a file of its own, named by the namespace's identifier. It is
-//! written beside its place, brought to disk, moved to its place, and the folder is brought to disk:
-//! whenever the power fails, the file is the old one or the new one, whole. One target at a time has
-//! a folder.
+//! written beside its place, brought to disk, moved to its place, and the folder is brought to
+//! disk: whenever the power fails, the file is the old one or the new one, whole. One target at a
+//! time has a folder.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

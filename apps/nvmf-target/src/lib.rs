@@ -16,8 +16,8 @@
 //!
 //! # What it does not do
 //!
-//! No metadata, no Copy, no namespaces that hosts make: hosts are not told of any, and those who ask
-//! are refused. One address, so ports that differ are numbers of the connection manager.
+//! No metadata, no Copy, no namespaces that hosts make: hosts are not told of any, and those who
+//! ask are refused. One address, so ports that differ are numbers of the connection manager.
 //!
 //! # Limits
 //!
