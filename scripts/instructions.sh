@@ -332,7 +332,7 @@ for name in "${cases[@]}"; do
         nvmf_read_1) limit=790 ;;
         nvmf_read_32) limit=570 ;;
         nvmf_write_1) limit=1500 ;;
-        nvmf_write_32) limit=715 ;;
+        nvmf_write_32) limit=700 ;;
     esac
     ns=null
     [[ $name == nvmf_* ]] || ns=$("$cost" ns "$name")

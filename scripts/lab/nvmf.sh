@@ -108,6 +108,22 @@ namespace_of() {
     return 1
 }
 
+# nvmet_at ADDRESS: the kernel's target offers 64 MiB of RAM there, under the name of ours.
+nvmet_at() {
+    local nvmet=/sys/kernel/config/nvmet
+    must modprobe brd rd_nr=1 rd_size=65536
+    must modprobe nvmet-rdma
+    mkdir "$nvmet/subsystems/$NQN" "$nvmet/subsystems/$NQN/namespaces/1" "$nvmet/ports/1"
+    echo 1 >"$nvmet/subsystems/$NQN/attr_allow_any_host"
+    echo /dev/ram0 >"$nvmet/subsystems/$NQN/namespaces/1/device_path"
+    echo 1 >"$nvmet/subsystems/$NQN/namespaces/1/enable"
+    echo rdma >"$nvmet/ports/1/addr_trtype"
+    echo ipv4 >"$nvmet/ports/1/addr_adrfam"
+    echo "$1" >"$nvmet/ports/1/addr_traddr"
+    echo 4420 >"$nvmet/ports/1/addr_trsvcid"
+    ln -s "$nvmet/subsystems/$NQN" "$nvmet/ports/1/subsystems/$NQN" || fail 'nvmet does not listen'
+}
+
 # ready_for_nvmf: both ports, with the host's drivers and ours.
 ready_for_nvmf() {
     local dev

@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -91,12 +92,70 @@ pub enum Ask {
         #[arg(long, value_name = "SECONDS")]
         watch: Option<u64>,
     },
+    /// Put load on a target, ours or another, and say what it takes
+    Bench(BenchArgs),
     /// Say what of this machine is not as a target of this file needs it, and how to mend it
     Doctor {
         /// The file to be served
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
+}
+
+/// What a host of load is to do.
+#[derive(Debug, Clone, clap::Args)]
+pub struct BenchArgs {
+    /// The target's address and port, such as 192.0.2.1:4420 [default: one of our own, of 64 MiB of
+    /// RAM, on another model in this process]
+    #[arg(value_name = "ADDRESS:PORT", requires = "nqn")]
+    pub target: Option<SocketAddr>,
+    /// Name of the subsystem
+    #[arg(long, value_name = "NQN", requires = "target")]
+    pub nqn: Option<String>,
+    /// Own device: `model`, `model:tap=NAME` or a PCI address
+    #[arg(long, value_name = "DEVICE", default_value = "model")]
+    pub device: String,
+    /// Own address and its prefix length, such as 192.0.2.2/24
+    #[arg(long, value_name = "ADDRESS/BITS", default_value = "192.0.2.2/24")]
+    pub address: String,
+    /// Largest layer-3 packet: 1280 to 9978
+    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    pub mtu: u16,
+    /// Own name
+    #[arg(long, value_name = "NQN", default_value = "nqn.2026-11.org.ferrocx:bench-host")]
+    pub host: String,
+    /// Number of the namespace. **Writes destroy what it has**
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub nsid: u32,
+    /// read, write, mixed (both, by turns) at random places; or verify: all is written, read and
+    /// compared, once
+    #[arg(long, value_name = "WHAT", default_value = "read")]
+    pub rw: String,
+    /// Bytes of a command: a multiple of the namespace's blocks
+    #[arg(long, value_name = "SIZE", default_value = "4KiB")]
+    pub size: String,
+    /// Bytes of the namespace that are used, from its start [default: all]
+    #[arg(long, value_name = "SIZE")]
+    pub span: Option<String>,
+    /// Commands on the way on each queue: 1 to 1023
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    pub depth: u16,
+    /// Queues: 1 to 64
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub queues: u16,
+    /// Seconds: 1 to 86400
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub seconds: u32,
+    /// Each command lends its memory by a key of its own, which the target ends, as Linux does
+    /// [default: one key for all]
+    #[arg(long)]
+    pub lend: bool,
+    /// The result as a line of JSON
+    #[arg(long)]
+    pub json: bool,
+    /// What a core does when there is nothing to do: busy, spin, yield or sleep
+    #[arg(long, value_name = "WAIT", default_value = "busy")]
+    pub wait: String,
 }
 
 #[cfg(test)]
@@ -114,5 +173,8 @@ mod tests {
         assert!(parse("nvmf-target rpc --socket s subsystem.list").unwrap().config.is_none());
         assert!(parse("nvmf-target stats --socket s --json --prometheus").is_err());
         assert!(parse("nvmf-target --config a.toml doctor --config b.toml").is_err());
+        assert!(parse("nvmf-target bench --rw verify").is_ok());
+        assert!(parse("nvmf-target bench 10.0.0.1:4420 --nqn nqn.2014-08.a:b").is_ok());
+        assert!(parse("nvmf-target bench 10.0.0.1:4420").is_err());
     }
 }

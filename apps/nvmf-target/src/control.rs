@@ -22,6 +22,7 @@ use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length, 
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
 use crate::drive::Drives;
+use crate::keeper::Keeper;
 use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
@@ -44,6 +45,8 @@ pub struct Control {
     /// What is behind each namespace, by subsystem and number.
     stores: BTreeMap<(String, u32), Kept>,
     drives: Drives,
+    /// Where reservations are kept that outlive the target.
+    keeper: Option<Arc<Keeper>>,
 }
 
 /// What a target is, for people.
@@ -75,6 +78,7 @@ impl Control {
             about,
             stores: BTreeMap::new(),
             drives: Drives::new(servers[0].config().drive_timeout),
+            keeper: servers[0].keeper(),
         }
     }
 
@@ -225,6 +229,10 @@ impl Control {
         if let Some((nqn, nsid)) = twin {
             return Err(taken_uuid(uuid, (&nqn, nsid)));
         }
+        let reservation = match &self.keeper {
+            Some(keeper) => keeper.load(uuid)?,
+            None => None,
+        };
         let Prepared { kept, len_bytes, block_shift, ready } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();
@@ -248,7 +256,15 @@ impl Control {
             ana_group: config.ana_group,
         };
         let name = nqn.to_owned();
-        let put = move |server: &mut Server| server.target_mut().put_namespace(&name, namespace);
+        let put = move |server: &mut Server| {
+            // No core sees the one without the other.
+            let mut target = server.target_mut();
+            target.put_namespace(&name, namespace)?;
+            if let Some(reservation) = reservation {
+                target.restore_reservation(&name, nsid, reservation);
+            }
+            Ok::<_, crate::controller::OfferError>(())
+        };
         if let Err(error) = self.first(put) {
             self.drop_backend(place)?;
             self.let_go(&kept);

@@ -17,6 +17,7 @@ use ferrocx_uring::Ring;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::config::{Config, Store};
+use crate::keeper;
 use crate::peer::resource;
 
 /// How a thing is.
@@ -65,6 +66,7 @@ pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
     found.extend(memory(config, host));
     found.extend(cores(&config.cores));
     found.extend(config.socket.iter().map(|path| socket(path)));
+    found.extend(config.server.reservations.iter().map(|path| reservations(path, config)));
     let mut has_file = false;
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
@@ -98,6 +100,16 @@ pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
         )));
     }
     found
+}
+
+fn reservations(path: &Path, config: &Config) -> Finding {
+    let namespaces = config.subsystems.iter().flat_map(|it| &it.namespaces);
+    match keeper::check(path, namespaces.map(|it| it.uuid)) {
+        Ok(count) => {
+            Finding::Right(format!("reservations of {count} namespaces are in {}", path.display()))
+        }
+        Err(error) => Finding::Wrong(sentence(&error)),
+    }
 }
 
 fn device(device: &str) -> Finding {
@@ -285,6 +297,8 @@ mod tests {
             (format!("socket = \"{}\"", path("plain")), "WRONG", "is no socket"),
             (format!("socket = \"{}\"", path("none/s")), "WRONG", "the folder of"),
             (format!("socket = \"{}\"", path("s")), "ok", "can be made"),
+            (format!("reservations = \"{}\"", path("none")), "WRONG", "make that folder"),
+            (format!("reservations = \"{}\"", path("")), "ok", "reservations of 0 namespaces"),
             (file(&path("none")), "WRONG", "give its size"),
             (file(&path("held")), "WRONG", "somebody else has it"),
             (file(&path("")), "WRONG", "is a folder"),

@@ -16,9 +16,8 @@
 //!
 //! # What it does not do
 //!
-//! No reservations that outlive the target, no fused commands, no metadata, no
-//! SGL lists: hosts are not told of any, and those who ask are refused. One address, so ports that
-//! differ are numbers of the connection manager. Back ends are RAM, files by io_uring, and nothing.
+//! No metadata, no Copy, no namespaces that hosts make: hosts are not told of any, and those who
+//! ask are refused. One address, so ports that differ are numbers of the connection manager.
 //!
 //! # Limits
 //!
@@ -36,6 +35,7 @@
 //! | namespaces of a subsystem | 1024 | [`controller::subsystem::MAX_NSID`] |
 //! | ports that differ, groups of namespaces | 8, 8 | [`controller::ana`] |
 //! | hosts registered with a namespace | 32 | [`controller::reservation::MAX_REGISTRANTS`] |
+//! | commands that wait for a reservation to be on disk | 32 a namespace | [`keeper`] |
 //! | namespaces added since the start | 65,536 | [`transport::MAX_BACKENDS`] |
 //! | clients and requests of the socket | 8, of 64 KiB | [`rpc`] |
 //! | what an admin command brings | 16 KiB | – |
@@ -43,6 +43,7 @@
 
 pub mod auth;
 pub mod backend;
+pub mod bench;
 pub mod cli;
 pub mod config;
 pub mod control;
@@ -53,6 +54,7 @@ pub mod drive;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]
 mod fake;
 pub mod host;
+pub mod keeper;
 pub mod peer;
 pub mod proto;
 pub mod rpc;

@@ -8,7 +8,7 @@ use clap::Parser;
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::{exit, log};
 use ferrocx_nvmf_target::cli::{Args, Ask};
-use ferrocx_nvmf_target::{doctor, rpc, run};
+use ferrocx_nvmf_target::{bench, doctor, rpc, run};
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -26,6 +26,7 @@ fn go(args: &Args) -> Result<()> {
         Some(Ask::Stats { socket, json, prometheus, watch }) => {
             rpc::client::stats(socket, (*json, *prometheus), *watch)
         }
+        Some(Ask::Bench(args)) => bench::run(args, &Stop::on_signals()?),
         Some(Ask::Doctor { config }) => doctor::run(config),
     }
 }

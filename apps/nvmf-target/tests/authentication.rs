@@ -109,7 +109,7 @@ fn whoever_does_not_know_it_stays_outside() {
 
 /// A queue that was connected and no more, the result of its Connect, and the data of that.
 fn connected(here: &Here, qid: u16, cntlid: u16) -> (HostQueue, u64) {
-    let config = QueueConfig { qid, cntlid: 0, entries: 16, lent_pages: 0 };
+    let config = QueueConfig { qid, entries: 16, ..QueueConfig::default() };
     let mut queue = HostQueue::new(&here.base, &config).unwrap();
     let host = HostConfig::new(NQN);
     let data = ConnectData::new(host.hostid, cntlid, NQN, &host.hostnqn);
@@ -170,7 +170,7 @@ fn nothing_is_done_before() {
 fn a_host_may_be_silent_while_it_computes() {
     with_target(|here| {
         ask_for_key(here, Hash::Sha256, Group::Ffdhe2048);
-        let config = QueueConfig { qid: 0, cntlid: 0, entries: 16, lent_pages: 0 };
+        let config = QueueConfig { entries: 16, ..QueueConfig::default() };
         let mut queue = HostQueue::new(&here.base, &config).unwrap();
         let data = ConnectData::new([1; 16], ANY_CONTROLLER, NQN, &name());
         let sqe = connect_command(0, 16, 1000, Sgl::InCapsule { offset: 0, len: 1024 });

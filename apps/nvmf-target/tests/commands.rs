@@ -4,13 +4,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BLOCK, BLOCKS, NQN, with_target};
-use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
+use common::{BLOCK, BLOCKS, NQN, with, with_target};
+use ferrocx_nvmf_target::controller::Settings;
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::identify::{cns, events};
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -141,6 +143,46 @@ fn data_come_in_capsules_and_by_keys_that_the_target_ends() {
             }
         }
         assert_eq!(queue.wrong_keys, 0);
+    });
+}
+
+#[test]
+fn capsules_are_as_long_as_the_target_says_and_no_longer() {
+    let in_capsule_bytes = 16384;
+    let longer = HostConfig { in_capsule_bytes, ..HostConfig::new(NQN) };
+    let settings = Settings { in_capsule_bytes: 16384, ..Settings::default() };
+    with(settings, ServerConfig::default(), |here| {
+        let mut host = Host::connect(&here.base, &longer).unwrap();
+        let page = host.identify(cns::CONTROLLER, 0).unwrap();
+        // IOCCSZ, in units of 16 bytes.
+        assert_eq!(page[1792..1796], ((16384u32 + 64) / 16).to_le_bytes());
+        let mut queue = host.open_queue(1, 128, 0).unwrap();
+        let (_, mr) = host.memory(16384).unwrap();
+        for (len, offset) in [(16384, 0), (8192, 0), (8192, 8192), (512, 15872), (4096, 4096)] {
+            let data = pattern(len, offset as u8 | 1);
+            let behind = [vec![0xee; offset], data.clone()].concat();
+            let sgl = Sgl::InCapsule { offset: offset as u64, len: len as u32 };
+            let blocks = (offset as u64, (len / BLOCK) as u32);
+            queue.submit_with(Sqe::blocks(io::WRITE, 0, 1, blocks, sgl), &behind).unwrap();
+            assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS, "{len} {offset}");
+            let to = mr.buf(0..len).unwrap();
+            let read = Sqe::blocks(io::READ, 0, 1, blocks, keyed(&to));
+            assert_eq!(one(&mut queue, read).unwrap().status(), Status::SUCCESS);
+            assert!(to.to_vec() == data, "{len} bytes at {offset}");
+        }
+        assert!(queue.submit_with(Sqe::default(), &[0; 16385]).is_err());
+    });
+    // A target of shorter ones: the queue ends whose host sends more, and no other.
+    with_target(|here| {
+        let (host, other) = (Host::connect(&here.base, &longer).unwrap(), here.host());
+        let mut beside = other.open_queue(1, 32, 0).unwrap();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let sgl = Sgl::InCapsule { offset: 0, len: 8192 };
+        let write = Sqe::blocks(io::WRITE, 0, 1, (0, 16), sgl);
+        queue.submit_with(write, &pattern(8192, 1)).unwrap();
+        assert!(matches!(queue.wait(LIMIT), Err(HostError::Ended(_))));
+        let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
+        assert_eq!(one(&mut beside, flush).unwrap().status(), Status::SUCCESS);
     });
 }
 

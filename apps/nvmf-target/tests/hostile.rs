@@ -29,7 +29,7 @@ fn hostnqn() -> String {
 
 /// A queue pair without a Connect.
 fn raw(here: &Here, qid: u16, entries: u16) -> HostQueue {
-    let config = QueueConfig { qid, cntlid: 0, entries, lent_pages: 0 };
+    let config = QueueConfig { qid, entries, ..QueueConfig::default() };
     HostQueue::new(&here.base, &config).unwrap()
 }
 
@@ -62,7 +62,7 @@ fn requests_for_queues_are_refused_with_the_right_reason() {
             (Request { hsqsize: 0xffff.into(), hrqsize: 0xffff.into(), qid: 1.into(), ..good }, 4),
             (Request { hrqsize: 31.into(), ..good }, 5),
         ];
-        let config = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        let config = QueueConfig::default();
         for (request, code) in cases {
             let refused = HostQueue::with_request(&here.base, &config, request.as_bytes());
             let Err(HostError::Cm(CmError::End(end))) = refused else {
@@ -298,6 +298,10 @@ fn wrong_admin_commands_get_their_status() {
         ] {
             assert_eq!(host.bring(sqe, len).unwrap().0.status(), expected, "{sqe:?}");
         }
+        // What is asked for ends past 64 bits: there is nothing.
+        for lid in [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x80] {
+            assert_eq!(host.log(lid, u64::MAX - 3, 512).unwrap(), [0; 512], "log {lid:#04x}");
+        }
         let huge = Sqe { cdw11: 0xffff.into(), ..log(0x02, 0x1_0000) };
         for (sqe, expected) in [
             (huge, Status::DATA_LENGTH.dnr()),
@@ -375,7 +379,7 @@ fn no_more_queues_than_there_is_room_for() {
         let host = here.host();
         let _queue = host.open_queue(1, 32, 0).unwrap();
         let silent = raw(here, 0, 32);
-        let config = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        let config = QueueConfig::default();
         let refused = HostQueue::new(&here.base, &config);
         assert!(matches!(refused, Err(HostError::Cm(CmError::End(_)))), "a fourth");
         // One that goes makes room.
@@ -389,7 +393,7 @@ fn no_more_queues_than_there_is_room_for() {
 fn an_address_that_only_asks_is_stopped_and_then_forgotten() {
     with_target(|here| {
         let mut silent: Vec<_> = (0..16).map(|_| raw(here, 0, 32)).collect();
-        let config = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        let config = QueueConfig::default();
         assert!(HostQueue::new(&here.base, &config).is_err(), "a seventeenth");
         // A Connect, and there is room for another.
         let fine = data(ANY_CONTROLLER, NQN, &hostnqn());
@@ -437,6 +441,35 @@ fn a_queue_that_is_filled_to_its_brim_is_served_in_whole() {
             }
         }
         assert!(here.change(|server| server.stats().waits) > 0, "none had to wait");
+    });
+}
+
+#[test]
+fn a_name_that_is_used_twice_is_answered_twice() {
+    with_target(|here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_, mr) = host.memory(2 * 4096).unwrap();
+        for round in 0..8u8 {
+            for at in [0usize, 1] {
+                let mut buf = mr.buf(at * 4096..(at + 1) * 4096).unwrap();
+                buf.copy_in(0, &[round ^ at as u8 ^ 0x5a; 4096]).unwrap();
+                let blocks = (at as u64 * 8, 8);
+                let sqe = Sqe::blocks(io::WRITE, 7, 1, blocks, keyed(&buf));
+                queue.send(at as u16, sqe.as_bytes()).unwrap();
+            }
+            for _ in 0..2 {
+                let cqe = queue.wait(LIMIT).unwrap();
+                assert_eq!((cqe.cid.get(), cqe.status()), (7, Status::SUCCESS));
+            }
+        }
+        // Each has written its own.
+        let to = mr.buf(0..8192).unwrap();
+        let sqe = Sqe::blocks(io::READ, 0, 1, (0, 16), keyed(&to));
+        assert_eq!(one(&mut queue, sqe).unwrap().status(), Status::SUCCESS);
+        let bytes = to.to_vec();
+        assert!(bytes[..4096].iter().all(|byte| *byte == 7 ^ 0x5a));
+        assert!(bytes[4096..].iter().all(|byte| *byte == 7 ^ 1 ^ 0x5a));
     });
 }
 

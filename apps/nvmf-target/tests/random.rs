@@ -8,6 +8,7 @@ use std::time::Duration;
 use ferrocx::model::wire::SplitMix64;
 use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::io::Data;
+use ferrocx_nvmf_target::controller::reservation::{Reservation, Save};
 use ferrocx_nvmf_target::controller::{
     Action, Namespace, Queue, Role, Settings, Subsystem, Target,
 };
@@ -157,9 +158,14 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             let most = if sqe.opcode == admin::FABRICS { 4096 } else { 16 };
             assert!(len <= most, "{len}");
             let bytes = random.bytes(u64::from(len));
-            assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
+            let done = target.fetched(queue, slot, &sqe, &bytes);
+            let may_hold = io::is_reservation(sqe.opcode) && target.keeps_reservations();
+            assert!(matches!(done, Action::Answer(_)) || may_hold && matches!(done, Action::Hold));
         }
-        Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Hold => {
+            let may_be = io::is_reservation(sqe.opcode) && target.keeps_reservations();
+            assert!(matches!(queue.role, Role::Admin(_)) || may_be);
+        }
         Action::Leave => {
             assert!(matches!(queue.role, Role::Io(_)));
             target.departed(queue);
@@ -179,6 +185,9 @@ fn run(random: &mut Random, steps: u64) -> u64 {
     };
     let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
     target.add_subsystem(offered).expect("a name");
+    if random.below(2) == 0 {
+        target.keep_reservations();
+    }
     let mut queues: Vec<Queue> = Vec::new();
     let (mut now, mut out, mut next, mut connected) = (Duration::ZERO, Vec::new(), 0, 0);
     for _ in 0..steps {
@@ -200,6 +209,13 @@ fn run(random: &mut Random, steps: u64) -> u64 {
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
                 while target.next_again(|_| true).is_some() {}
+                // Some go wrong, and some take longer.
+                while random.below(4) > 0
+                    && let Some(Save { number, uuid, text }) = target.next_save()
+                {
+                    assert!(text.is_none_or(|text| Reservation::from_text(&text, uuid).is_ok()));
+                    target.saved(number, random.below(4) > 0);
+                }
             }
             3 if !queues.is_empty() => {
                 let at = random.below(queues.len() as u64) as usize;

@@ -78,7 +78,7 @@ fn an_address_has_a_share_of_the_queues() {
     let config = ServerConfig { queues: 8, ..ServerConfig::default() };
     with(settings, config, |here| {
         let (_port, base) = here.neighbour(1);
-        let asked = QueueConfig { qid: 0, cntlid: 0, entries: 32, lent_pages: 0 };
+        let asked = QueueConfig::default();
         let mut taken: Vec<HostQueue> = Vec::new();
         while let Ok(queue) = HostQueue::new(&base, &asked) {
             taken.push(queue);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use arbitrary::{Result, Unstructured};
 use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::io::Data;
+use ferrocx_nvmf_target::controller::reservation::{Reservation, Save};
 use ferrocx_nvmf_target::controller::{
     Action, Namespace, Queue, Role, Settings, Subsystem, Target,
 };
@@ -53,6 +54,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     };
     let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
     target.add_subsystem(offered).expect("a name");
+    target.keep_reservations();
     let mut queues: Vec<Queue> = Vec::new();
     let (mut now, mut out, mut next) = (Duration::ZERO, Vec::new(), 0);
     while !u.is_empty() {
@@ -78,6 +80,10 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
                 while target.next_again(|_| true).is_some() {}
+                while let Some(Save { number, uuid, text }) = target.next_save() {
+                    assert!(text.is_none_or(|text| Reservation::from_text(&text, uuid).is_ok()));
+                    target.saved(number, u.ratio(3, 4)?);
+                }
             }
             2 if !queues.is_empty() => {
                 let at = u.choose_index(queues.len())?;
@@ -199,9 +205,11 @@ fn command(
             let most = if sqe.opcode == 0x7f { 4096 } else { 16 };
             assert!(len <= most && from.len == len);
             let bytes = ferrocx_fuzz::bytes(u, 1024)?;
-            assert!(matches!(target.fetched(queue, slot, &sqe, &bytes), Action::Answer(_)));
+            let done = target.fetched(queue, slot, &sqe, &bytes);
+            let is_held = is_reservation && matches!(done, Action::Hold);
+            assert!(matches!(done, Action::Answer(_)) || is_held);
         }
-        Action::Hold => assert!(matches!(queue.role, Role::Admin(_))),
+        Action::Hold => assert!(is_reservation || matches!(queue.role, Role::Admin(_))),
         Action::Leave => {
             assert!(matches!(queue.role, Role::Io(_)));
             target.departed(queue);

@@ -75,7 +75,7 @@ ours() {
 
 # The second port goes to the kernel, whose target offers as much RAM under the same name.
 offer_by_the_kernel() {
-    local nvmet=/sys/kernel/config/nvmet devs dev
+    local devs dev
     echo "$OURS" >/sys/bus/pci/drivers/vfio-pci/unbind
     echo >"/sys/bus/pci/devices/$OURS/driver_override"
     echo "$OURS" >/sys/bus/pci/drivers_probe
@@ -87,17 +87,7 @@ offer_by_the_kernel() {
     done
     wire_ports "${devs[0]}" "$THEIRS_AT" "${devs[1]}" "$OURS_AT"
     interrupts_on 1 "$OURS"
-    must modprobe brd rd_nr=1 rd_size=65536
-    must modprobe nvmet-rdma
-    mkdir "$nvmet/subsystems/$NQN" "$nvmet/subsystems/$NQN/namespaces/1" "$nvmet/ports/1"
-    echo 1 >"$nvmet/subsystems/$NQN/attr_allow_any_host"
-    echo /dev/ram0 >"$nvmet/subsystems/$NQN/namespaces/1/device_path"
-    echo 1 >"$nvmet/subsystems/$NQN/namespaces/1/enable"
-    echo rdma >"$nvmet/ports/1/addr_trtype"
-    echo ipv4 >"$nvmet/ports/1/addr_adrfam"
-    echo "$OURS_AT" >"$nvmet/ports/1/addr_traddr"
-    echo 4420 >"$nvmet/ports/1/addr_trsvcid"
-    ln -s "$nvmet/subsystems/$NQN" "$nvmet/ports/1/subsystems/$NQN" || fail 'nvmet does not listen'
+    nvmet_at "$OURS_AT"
 }
 
 ready_for_nvmf

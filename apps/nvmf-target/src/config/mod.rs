@@ -64,6 +64,9 @@ pub struct File {
     /// Unix socket for `nvmf-target rpc` and `nvmf-target stats`: see [`crate::rpc`]. Without it
     /// the target listens to nobody.
     pub socket: Option<PathBuf>,
+    /// Folder for reservations that outlive the target, which must be there: hosts may ask for that
+    /// then. Without it none does.
+    pub reservations: Option<PathBuf>,
     /// Ports of `services` that differ as ways to namespaces, and how: discovery names them all.
     /// Without it, hosts are told of no difference.
     #[serde(default)]
@@ -287,7 +290,12 @@ impl Store {
     }
 }
 
-fn in_range<T: PartialOrd + std::fmt::Display>(what: &str, value: T, min: T, max: T) -> Result<T> {
+pub(crate) fn in_range<T: PartialOrd + std::fmt::Display>(
+    what: &str,
+    value: T,
+    min: T,
+    max: T,
+) -> Result<T> {
     ensure!(value >= min && value <= max, "{what} is {value}; give {min} to {max}");
     Ok(value)
 }
@@ -332,6 +340,7 @@ impl Config {
         check_services(&file.services)?;
         let limits = &file.limits;
         let (settings, server) = limits.check(&file.services)?;
+        let server = ServerConfig { reservations: file.reservations, ..server };
         let mut subsystems = Vec::new();
         for subsystem in file.subsystems {
             let nqn = subsystem.nqn.clone();

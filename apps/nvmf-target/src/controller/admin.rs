@@ -1,6 +1,7 @@
 //! Commands of the admin queue, and fabrics commands of every queue.
 
 use super::connect::{self, Place};
+use super::reservation::Reservation;
 use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target, auth};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::identify::{self, PAGE_BYTES, cns, events};
@@ -111,7 +112,14 @@ impl Target {
                     Ok(Some(result)) => Ok((result, None)),
                     Err(status) => Err(status),
                 },
-                Ok(()) => self.admin(at, queue, sqe, out),
+                Ok(()) => match self.persisting(at, sqe) {
+                    Some(at) => match self.set_persistence(at, (queue, slot), sqe) {
+                        Ok(true) => return Action::Hold,
+                        Ok(false) => Ok((0, None)),
+                        Err(status) => Err(status),
+                    },
+                    None => self.admin(at, queue, sqe, out),
+                },
                 Err(status) => Err(status),
             },
         };
@@ -230,6 +238,18 @@ impl Target {
         Ok((0, None))
     }
 
+    /// The subsystem of a ready controller whose command sets what a reservation outlives: of that
+    /// alone the answer waits for a disk.
+    fn persisting(&self, at: usize, sqe: &Sqe) -> Option<usize> {
+        const SAVE: u32 = 1 << 31;
+        let cdw10 = sqe.cdw10.get();
+        let is_it = sqe.opcode == admin::SET_FEATURES
+            && cdw10 as u8 == fid::RESERVATION_PERSISTENCE
+            && cdw10 & SAVE == 0;
+        let controller = self.controller(at).filter(|it| it.is_ready())?;
+        controller.subsystem.filter(|_| is_it && self.keeps_reservations)
+    }
+
     fn admin(&mut self, at: usize, queue: &Queue, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
         let Some(controller) = self.controller_mut(at) else { return Err(Status::INTERNAL) };
         if !controller.is_ready() {
@@ -297,14 +317,15 @@ impl Target {
         }
     }
 
-    /// What a namespace is by a controller's port.
+    /// What a namespace is here, by a controller's port.
     fn way(&self, controller: &Controller, namespace: &Namespace) -> identify::Way {
         let (ana, group) = (&self.offer.ana, namespace.ana_group);
+        let keeps_reservations = self.keeps_reservations;
         if !ana.is_reported() {
-            return identify::Way::default();
+            return identify::Way { keeps_reservations, ..identify::Way::default() };
         }
         let is_blocked = ana.check(controller.service, group).is_err();
-        identify::Way { ana_group: group, is_blocked }
+        identify::Way { ana_group: group, is_blocked, keeps_reservations }
     }
 
     /// The page of asymmetric access, as a controller's port has it.
@@ -454,7 +475,7 @@ impl Target {
                 }
                 Ok((0, None))
             }
-            // Nothing outlives the target.
+            // Nothing can outlive the target; where it can, `set_persistence` has this.
             fid::RESERVATION_PERSISTENCE if !is_discovery && value & 1 == 0 => Ok((0, None)),
             // Standard says: the host of a fabric is named when it connects.
             fid::HOST_ID if !is_discovery => Err(Status::SEQUENCE.dnr()),
@@ -486,7 +507,14 @@ impl Target {
                 let unwanted = controller.unwanted.get(&sqe.nsid.get()).copied();
                 Ok((unwanted.unwrap_or(0).into(), None))
             }
-            fid::RESERVATION_PERSISTENCE if !described.is_discovery => Ok((0, None)),
+            fid::RESERVATION_PERSISTENCE if !described.is_discovery => {
+                let Some(subsystem) = controller.subsystem.filter(|_| self.keeps_reservations)
+                else {
+                    return Ok((0, None));
+                };
+                let reservation = self.persistence_of(subsystem, sqe.nsid.get())?;
+                Ok((reservation.is_some_and(Reservation::persists).into(), None))
+            }
             fid::HOST_ID if !described.is_discovery && cdw11 & 1 != 0 => {
                 let to = destination(sqe, 16, 16)?;
                 out.extend_from_slice(&controller.hostid);

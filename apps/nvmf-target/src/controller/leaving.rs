@@ -27,6 +27,7 @@ impl Target {
         self.account(queue);
         self.again.retain(|(id, _)| *id != queue.id);
         self.forget_fences(queue.id);
+        self.forget_saves(queue.id);
         self.forget_aborts(queue.id);
         match std::mem::replace(&mut queue.role, Role::Unconnected) {
             Role::Unconnected => self.doomed.retain(|(id, _)| *id != queue.id),

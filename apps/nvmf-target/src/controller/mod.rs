@@ -48,7 +48,7 @@ pub use auth::Proof;
 use io::IoCommand;
 use leaving::Leaving;
 pub use queue::{Queue, Role};
-use reservation::Fence;
+use reservation::{Fence, Pending, Save};
 pub use settings::Settings;
 use share::Shares;
 use shutdown::{Closing, Flushing};
@@ -178,6 +178,12 @@ pub struct Target {
     doomed: Vec<(u32, &'static str)>,
     /// Answers that wait for what preempted hosts had begun, and the cores that it may be on.
     fences: Vec<Fence>,
+    /// Reservations may outlive the target; changes of those that wait to be on disk, what is to be
+    /// brought there, and how many there were.
+    keeps_reservations: bool,
+    pending: Vec<Pending>,
+    to_save: Vec<Save>,
+    saves: u64,
     /// Controllers that shut down, and what is to be flushed for them.
     closing: Vec<Closing>,
     to_flush: Vec<Flushing>,
@@ -210,6 +216,10 @@ impl Target {
             again: Vec::new(),
             doomed: Vec::new(),
             fences: Vec::new(),
+            keeps_reservations: false,
+            pending: Vec::new(),
+            to_save: Vec::new(),
+            saves: 0,
             closing: Vec::new(),
             to_flush: Vec::new(),
             aborts: Vec::new(),

@@ -131,6 +131,12 @@ impl Subsystem {
         self.namespaces.get(nsid.wrapping_sub(1) as usize)?.as_ref()
     }
 
+    /// The reservation of a namespace, if hosts have ever registered with it.
+    #[must_use]
+    pub fn reservation(&self, nsid: u32) -> Option<&Reservation> {
+        self.reservations.get(&nsid)
+    }
+
     /// Whether a reservation lets a queue's host carry an I/O command out.
     ///
     /// # Errors

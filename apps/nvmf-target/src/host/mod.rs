@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use auth::{AuthError, HostKeys, Prover, auth_command};
 use ferrocx::verbs::cm::CmError;
 use ferrocx::verbs::{Access, Memory, Mr, PostError, VerbsError, WrongCompletion};
-pub use queue::{Base, HostQueue, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed};
+pub use queue::{Base, HostQueue, IN_CAPSULE_BYTES, QueueConfig, keyed};
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
@@ -68,6 +68,17 @@ pub enum HostError {
         /// Its result.
         result: u64,
     },
+    /// A capsule that the queue has no room for.
+    #[error(
+        "a capsule of {bytes} bytes, and the queue has room for {most}; give more \
+             in_capsule_bytes"
+    )]
+    TooLong {
+        /// Its bytes.
+        bytes: usize,
+        /// What there is room for.
+        most: usize,
+    },
     /// The host and the target do not know each other.
     #[error(transparent)]
     Auth(#[from] AuthError),
@@ -89,6 +100,8 @@ pub struct HostConfig {
     pub keep_alive_ms: u32,
     /// I/O queues to ask for.
     pub io_queues: u16,
+    /// Bytes behind a command of an I/O queue in its capsule at most.
+    pub in_capsule_bytes: usize,
     /// Its keys, for a target that asks for them.
     pub keys: Option<HostKeys>,
 }
@@ -103,6 +116,7 @@ impl HostConfig {
             hostid: [0x11; 16],
             keep_alive_ms: 0,
             io_queues: 4,
+            in_capsule_bytes: IN_CAPSULE_BYTES,
             keys: None,
         }
     }
@@ -155,8 +169,7 @@ impl Host {
     /// [`HostError`]: the first step that failed.
     pub fn open(base: &Base, config: &HostConfig) -> Result<Self, HostError> {
         let entries = ADMIN_ENTRIES;
-        let queue = QueueConfig { qid: 0, cntlid: 0, entries, lent_pages: 0 };
-        let admin = HostQueue::new(base, &queue)?;
+        let admin = HostQueue::new(base, &QueueConfig::default())?;
         let memory = backend::memory(&base.context, PAGE_BYTES)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let page = base.pd.reg_mr(&memory, 0..PAGE_BYTES, access)?;
@@ -328,7 +341,9 @@ impl Host {
         entries: u16,
         lent_pages: u32,
     ) -> Result<HostQueue, HostError> {
-        let config = QueueConfig { qid, cntlid: self.cntlid, entries, lent_pages };
+        let in_capsule_bytes = self.config.in_capsule_bytes.max(CONNECT_BYTES);
+        let cntlid = self.cntlid;
+        let config = QueueConfig { qid, cntlid, entries, lent_pages, in_capsule_bytes };
         let mut queue = HostQueue::new(&self.base, &config)?;
         let Self { config, cntlid, .. } = self;
         let data = ConnectData::new(config.hostid, *cntlid, &config.subnqn, &config.hostnqn);

@@ -15,11 +15,12 @@ use zerocopy::IntoBytes;
 use super::HostError;
 use crate::backend;
 use crate::proto::cm;
+use crate::proto::connect::ADMIN_ENTRIES;
 use crate::proto::sgl::{Keyed, List, Sgl};
 use crate::proto::sqe::{CQE_BYTES, Cqe, SQE_BYTES, Sqe};
 
-/// Bytes of in-capsule data at most.
-pub const MAX_IN_CAPSULE_BYTES: usize = 4096;
+/// Bytes of in-capsule data that every target of ours takes.
+pub const IN_CAPSULE_BYTES: usize = 4096;
 /// log2 of a page of a lent key.
 const LOG_PAGE: u8 = 12;
 /// Kinds of requests: the low bits are the command.
@@ -51,6 +52,15 @@ pub struct QueueConfig {
     pub entries: u16,
     /// Pages that a command's own key can lend: 0 for none.
     pub lent_pages: u32,
+    /// Bytes behind a command in its capsule at most: no more than the target takes (IOCCSZ).
+    pub in_capsule_bytes: usize,
+}
+
+impl Default for QueueConfig {
+    fn default() -> Self {
+        let in_capsule_bytes = IN_CAPSULE_BYTES;
+        Self { qid: 0, cntlid: 0, entries: ADMIN_ENTRIES, lent_pages: 0, in_capsule_bytes }
+    }
 }
 
 /// A queue of an initiator. Polled; belongs to one core.
@@ -62,6 +72,8 @@ pub struct HostQueue {
     pub connection: Connection,
     manager: ConnectionManager,
     capsules: Mr,
+    /// Bytes of each.
+    stride: usize,
     /// Names of commands that are not under way.
     free: Vec<u16>,
     /// Keys of the commands, one each.
@@ -102,7 +114,7 @@ impl HostQueue {
         private_data: &[u8],
     ) -> Result<Self, HostError> {
         let entries = config.entries.max(2);
-        let stride = SQE_BYTES + MAX_IN_CAPSULE_BYTES;
+        let stride = SQE_BYTES + config.in_capsule_bytes;
         let count = usize::from(entries);
         let memory = backend::memory(&base.context, count * (stride + CQE_BYTES))?;
         let capsules = base.pd.get_dma_mr()?.over(&memory)?;
@@ -138,6 +150,7 @@ impl HostQueue {
             connection: connected.connection,
             manager: base.cm.clone(),
             capsules,
+            stride,
             // One entry stays empty, so that a full ring is no empty one.
             free: (0..entries - 1).rev().collect(),
             keys,
@@ -208,7 +221,10 @@ impl HostQueue {
     ///
     /// The queue pair refuses, or there are too many bytes.
     pub fn send(&mut self, slot: u16, bytes: &[u8]) -> Result<(), HostError> {
-        let start = usize::from(slot) * (SQE_BYTES + MAX_IN_CAPSULE_BYTES);
+        let start = usize::from(slot) * self.stride;
+        if bytes.len() > self.stride {
+            return Err(HostError::TooLong { bytes: bytes.len(), most: self.stride });
+        }
         let mut buf = self.capsules.buf(start..start + bytes.len())?;
         buf.copy_in(0, bytes).map_err(ferrocx::verbs::VerbsError::from)?;
         let wr = SendWr::signaled(SEND | u64::from(slot), SendOp::Send);
@@ -297,6 +313,16 @@ impl HostQueue {
         Ok(self.done.pop())
     }
 
+    /// Serves the connection manager, and sees whether the target has ended the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`HostError::Ended`].
+    pub fn look_after(&mut self) -> Result<(), HostError> {
+        self.manager.poll();
+        self.connection.poll().map_or(Ok(()), |end| Err(HostError::Ended(end.to_string())))
+    }
+
     /// Waits for the next command that ends.
     ///
     /// # Errors
@@ -308,10 +334,7 @@ impl HostQueue {
             if let Some(cqe) = self.poll()? {
                 return Ok(cqe);
             }
-            self.manager.poll();
-            if let Some(end) = self.connection.poll() {
-                return Err(HostError::Ended(end.to_string()));
-            }
+            self.look_after()?;
             if start.elapsed() > limit {
                 return Err(HostError::Silent(limit));
             }

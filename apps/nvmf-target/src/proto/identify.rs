@@ -150,7 +150,8 @@ impl Controller<'_> {
     }
 }
 
-/// RESCAP: all six kinds, keys ignored as of version 1.3; nothing outlives the target.
+/// RESCAP: all six kinds, keys ignored as of version 1.3. Bit 0, that they may outlive the target,
+/// is not always so.
 pub const RESERVATIONS: u8 = 0xfe;
 
 /// RTD3E: how long a shutdown may take, in microseconds, since what was written is flushed before:
@@ -163,13 +164,22 @@ pub const KEEP_ALIVE_GRANULARITY: u16 = 10;
 /// ANATT: how long a port may be on its way to another state.
 pub const ANA_TRANSITION_SECS: u8 = 10;
 
-/// What a namespace is by the port that asks.
+/// What a namespace is here, and by the port that asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Way {
     /// Its group; 0 where ports do not differ.
     pub ana_group: u32,
     /// Whether there is no way to its blocks.
     pub is_blocked: bool,
+    /// Whether its reservations may outlive the target.
+    pub keeps_reservations: bool,
+}
+
+impl Way {
+    /// RESCAP.
+    fn reservations(self) -> u8 {
+        RESERVATIONS | u8::from(self.keeps_reservations)
+    }
 }
 
 /// What a namespace says of itself.
@@ -202,7 +212,7 @@ impl Namespace {
         }
         put(&mut page, 92, &way.ana_group.to_le_bytes());
         page[30] = 1; // NMIC: shared.
-        page[31] = RESERVATIONS; // RESCAP
+        page[31] = way.reservations(); // RESCAP
         page[33] = if self.deallocates { 0b1001 } else { 0 }; // DLFEAT
         page[99] = self.is_read_only.into(); // NSATTR
         put(&mut page, 104, &self.uuid); // NGUID
@@ -232,11 +242,27 @@ impl Namespace {
         let mut page = [0; PAGE_BYTES];
         put(&mut page, 4, &way.ana_group.to_le_bytes());
         page[1] = 1; // NMIC
-        page[2] = RESERVATIONS; // RESCAP
+        page[2] = way.reservations(); // RESCAP
         page[8] = self.is_read_only.into(); // NSATTR
         page[14] = 1; // NSTAT: ready.
         page
     }
+}
+
+/// Blocks of the namespace that a page is of, and log2 of their bytes; `None` for one that is not
+/// there, or whose blocks have less than 512 bytes or more than 64 KiB.
+///
+/// # Source
+///
+/// NVM command set, "Identify Namespace"; reference 10.2.6.
+#[must_use]
+pub fn geometry(page: &[u8]) -> Option<(u64, u8)> {
+    let blocks = u64::from_le_bytes(*page.first_chunk()?);
+    // FLBAS: the low four bits, and two more above the metadata's.
+    let flbas = *page.get(26)?;
+    let format = usize::from(flbas & 0xf | flbas >> 1 & 0x30);
+    let shift = *page.get(128 + 4 * format + 2)?;
+    (blocks > 0 && (9..=16).contains(&shift)).then_some((blocks, shift))
 }
 
 /// What the NVM command set says of the controller: Verify and Write Zeroes have the limit of
@@ -343,12 +369,18 @@ mod tests {
         assert_eq!((&ids[20..24], &ids[24..40]), ([3, 16, 0, 0].as_slice(), uuid.as_slice()));
         assert_eq!(ids[40..48], [4, 1, 0, 0, 0, 0, 0, 0]);
         assert_eq!(page[92..96], [0; 4]);
-        let way = Way { ana_group: 0x0302, is_blocked: true };
+        let way = Way { ana_group: 0x0302, is_blocked: true, keeps_reservations: true };
         let page = ns.page(way);
         assert_eq!((&page[..2], &page[16..18]), (&[0x34, 0x12][..], &[0, 0][..]));
         assert_eq!(page[92..96], [2, 3, 0, 0]);
         assert_eq!(ns.common(way)[4..8], [2, 3, 0, 0]);
         assert_eq!(ns.common(way)[14], 1);
+        assert_eq!(geometry(&page), Some((0x1234, 9)));
+        assert_eq!((geometry(&[0; PAGE_BYTES]), geometry(&page[..100])), (None, None));
+        let mut other = page;
+        (other[26], other[128 + 4 * 0x11 + 2]) = (0x21, 12);
+        assert_eq!(geometry(&other), Some((0x1234, 12)));
+        assert_eq!((page[31], ns.common(way)[2], ns.common(Way::default())[2]), (0xff, 0xff, 0xfe));
     }
 
     #[test]

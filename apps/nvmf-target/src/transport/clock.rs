@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::execute::Store;
 use super::session::{Session, State};
 use super::{CONNECT_PATIENCE, Server, ServerError, place};
 use crate::controller::abort::Aborting;
@@ -93,6 +94,9 @@ impl Server {
         }
         if self.poller == 0 {
             target.tick(now);
+            for (number, is_saved) in shared.keeper.iter().flat_map(|it| it.take_done()) {
+                target.saved(number, is_saved);
+            }
             self.stats.refused_shares = target.refused_shares();
         }
         target.look_at_fences(self.poller, |fence, is_late| {
@@ -142,9 +146,7 @@ impl Server {
                 self.work.again(qp, session, slot);
             }
         }
-        for store in self.work.backends.iter().flatten() {
-            store.stats.moved.publish(&store.moved);
-        }
+        self.work.backends.iter_mut().flatten().for_each(Store::publish);
         self.shown.publish(&self.stats(), self.free_buffers());
     }
 

@@ -1,5 +1,6 @@
 //! [`ServerConfig`]: what a server may use.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What a server may use.
@@ -26,6 +27,8 @@ pub struct ServerConfig {
     pub host_patience: Duration,
     /// How long a drive may take for a command before it is aborted: shorter than what Linux waits.
     pub drive_timeout: Duration,
+    /// The folder for reservations that outlive the target; without one, none does.
+    pub reservations: Option<PathBuf>,
 }
 
 impl Default for ServerConfig {
@@ -39,6 +42,7 @@ impl Default for ServerConfig {
             patience: Duration::from_secs(20),
             host_patience: Duration::from_secs(10),
             drive_timeout: Duration::from_secs(15),
+            reservations: None,
         }
     }
 }

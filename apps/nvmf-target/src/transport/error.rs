@@ -22,6 +22,9 @@ pub enum ServerError {
     /// The system gave no thread.
     #[error("no thread for authentication: {0}; see the limit on threads")]
     Thread(std::io::Error),
+    /// Reservations cannot be kept over a restart.
+    #[error("{0:#}")]
+    Reservations(anyhow::Error),
     /// The device gave an answer that cannot be.
     #[error(transparent)]
     Device(#[from] WrongCompletion),

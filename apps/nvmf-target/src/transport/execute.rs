@@ -63,6 +63,12 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// Shows others what it has moved. Its commands are those that move something.
+    pub(super) fn publish(&mut self) {
+        self.moved.commands = self.moved.reads + self.moved.writes;
+        self.stats.moved.publish(&self.moved);
+    }
+
     /// Counts what a command of I/O has moved.
     #[inline(always)]
     pub(super) fn moved(&mut self, link: &mut Link, it: &mut Slot, kind: Kind, len: u64) {
@@ -76,7 +82,6 @@ impl Store {
                 traffic.bytes_written += len;
             }
         }
-        self.moved.commands += 1;
         if let Some(began) = it.began {
             it.began = None;
             self.timed(link, began, is_read);

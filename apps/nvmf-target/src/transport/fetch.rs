@@ -83,6 +83,7 @@ impl Work {
             post_read(qp, (wr::READS | u64::from(count), signaled), &from, to)?;
             if is_last {
                 link.reads += count;
+                link.asked_for_completion();
                 return Ok(count);
             }
         }

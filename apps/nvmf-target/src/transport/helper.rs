@@ -106,7 +106,8 @@ fn work(shared: &Shared) {
 }
 
 impl super::Shared {
-    /// Asks the target what is to be done on a queue, and has what it needs for that computed.
+    /// Asks the target what is to be done on a queue, and has what it needs for that computed or
+    /// brought to disk.
     pub(super) fn ask(
         &self,
         link: &mut Link,
@@ -116,6 +117,11 @@ impl super::Shared {
         let done = ask(&mut target, &mut link.queue);
         while let Some(power) = target.next_power() {
             self.helper.push(link.connection.peer().ip(), power);
+        }
+        if let Some(keeper) = &self.keeper {
+            while let Some(save) = target.next_save() {
+                keeper.save(save);
+            }
         }
         done
     }

@@ -69,6 +69,7 @@ use trouble::Trouble;
 
 use crate::backend::{self, Backend, Outside};
 use crate::controller::{Queue, Role, Target};
+use crate::keeper::Keeper;
 use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::proto::status::Status;
@@ -98,6 +99,8 @@ struct Shared {
     registry: Arc<Registry>,
     epoch: Instant,
     helper: Helper,
+    /// Where reservations are kept that outlive the target.
+    keeper: Option<Arc<Keeper>>,
     gates: Mutex<Gates>,
     /// Polling cores.
     cores: AtomicUsize,
@@ -230,12 +233,18 @@ impl Server {
     ) -> Result<Self, ServerError> {
         target.limit_queues(config.queues, config.queues_per_address);
         let (registry, epoch) = (Arc::default(), Instant::now());
+        let keeper = config.reservations.as_deref().map(Keeper::open).transpose();
+        let keeper = keeper.map_err(ServerError::Reservations)?.map(Arc::new);
+        if keeper.is_some() {
+            target.keep_reservations();
+        }
         let (target, helper) = (Mutex::new(target), Helper::start().map_err(ServerError::Thread)?);
         let shared = Arc::new(Shared {
             target,
             registry,
             epoch,
             helper,
+            keeper,
             gates: Mutex::default(),
             cores: AtomicUsize::new(0),
         });
@@ -322,6 +331,12 @@ impl Server {
     #[must_use]
     pub fn registry(&self) -> Arc<Registry> {
         self.shared.registry.clone()
+    }
+
+    /// Where reservations are kept that outlive the target.
+    #[must_use]
+    pub fn keeper(&self) -> Option<Arc<Keeper>> {
+        self.shared.keeper.clone()
     }
 
     /// What it may use.

@@ -155,7 +155,7 @@ pub(super) struct Link {
     pub(super) put_off: u16,
     /// Send requests that must stay free for commands under way.
     pub(super) reserve: u32,
-    /// Answers since one asked for a completion.
+    /// Answers since a request asked for its completion.
     unsignaled: u16,
     /// Posted since the doorbell was rung.
     pub(super) is_dirty: bool,
@@ -354,6 +354,7 @@ impl Link {
     ) -> Result<(), Why> {
         it.state = State::Reading(buffer);
         self.reads += 1;
+        self.asked_for_completion();
         post_read(qp, (wr::READ | u64::from(it.index), SendFlags::SIGNALED), from, to)
     }
 
@@ -370,6 +371,13 @@ impl Link {
         self.unsignaled = self.unsignaled.saturating_add(count as u16);
     }
 
+    /// A request asks for its completion, which ends all before it: none of the answers among them
+    /// need do so.
+    #[inline(always)]
+    pub(super) fn asked_for_completion(&mut self) {
+        self.unsignaled = 0;
+    }
+
     /// A command did what it should.
     #[inline(always)]
     pub(super) fn done(&mut self, qp: &mut Qp, it: &mut Slot) -> Result<(), Why> {
@@ -377,7 +385,8 @@ impl Link {
         self.answer(qp, it, &cqe)
     }
 
-    /// Answers a command. One answer of many asks for a completion, which ends those before it.
+    /// Answers a command. One of many asks for its completion, which ends those before it, unless a
+    /// READ among them does.
     #[inline(always)]
     pub(super) fn answer(&mut self, qp: &mut Qp, it: &mut Slot, cqe: &Cqe) -> Result<(), Why> {
         self.unsignaled += 1;
@@ -397,7 +406,7 @@ impl Link {
         (wr_id, signaled): (u64, SendFlags),
     ) -> Result<(), Why> {
         if signaled.contains(SendFlags::SIGNALED) {
-            self.unsignaled = 0;
+            self.asked_for_completion();
         }
         it.state = State::Free;
         if let Some(recv) = it.recv.take() {

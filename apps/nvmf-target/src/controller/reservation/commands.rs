@@ -4,6 +4,7 @@
 use super::super::admin::{destination, part};
 use super::super::state::Controller;
 use super::super::{Action, Queue, Subsystem, Target};
+use super::persist::{Change, held_of};
 use super::{HostId, Notice, PREEMPT_AND_ABORT, Reservation, Told};
 use crate::proto::sgl::{Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -42,9 +43,9 @@ impl Target {
         sqe: &Sqe,
         data: &[u8],
     ) -> Action {
-        match self.reserve(queue, sqe, data) {
-            Ok(preempted) if self.hold_back((queue, slot), sqe, &preempted) => Action::Hold,
-            Ok(_) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
+        match self.reserve((queue, slot), sqe, data) {
+            Ok(true) => Action::Hold,
+            Ok(false) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
             Err(status) => self.refused(queue, sqe, status),
         }
     }
@@ -90,10 +91,14 @@ impl Target {
                 all.filter(is_his).map(|it| it.cntlid).collect()
             };
             let none = Reservation::default();
-            let page = subsystem.reservations.get(&nsid).unwrap_or(&none).report(cntlids);
+            let page = subsystem.reservation(nsid).unwrap_or(&none).report(cntlids);
             part(out, &page, (0, len as usize));
             let cqe = queue.answer(sqe.cid.get(), Status::SUCCESS, 0);
             return Ok(Action::Bring { cqe, len: len as u32, to });
+        }
+        // Before its data are fetched: it would be begun again, and they with it.
+        if self.stands_behind((queue.subsystem, nsid), (queue.id, slot))? {
+            return Ok(Action::Hold);
         }
         let needed = data_bytes(sqe.opcode);
         let sgl = Sgl::parse(&sqe.sgl)?;
@@ -109,34 +114,41 @@ impl Target {
         }
     }
 
-    /// Carries one out; whose commands are to be waited for before it is answered.
-    fn reserve(&mut self, queue: &Queue, sqe: &Sqe, data: &[u8]) -> Result<Vec<HostId>, Status> {
+    /// Carries one out; whether its answer is held.
+    fn reserve(
+        &mut self,
+        (queue, slot): (&Queue, u16),
+        sqe: &Sqe,
+        data: &[u8],
+    ) -> Result<bool, Status> {
         let (nsid, at, hostid) = (sqe.nsid.get(), queue.subsystem, queue.hostid);
         if data.len() < data_bytes(sqe.opcode) {
             return Err(Status::DATA_LENGTH.dnr());
         }
         let subsystem = self.reservable(queue, nsid)?;
-        let mut changed = subsystem.reservations.get(&nsid).cloned().unwrap_or_default();
+        let before = subsystem.reservation(nsid).cloned().unwrap_or_default();
+        if self.stands_behind((at, nsid), (queue.id, slot))? {
+            return Ok(true);
+        }
+        let mut changed = before.clone();
         let (cdw10, keys) = (sqe.cdw10.get(), (key(data, 0), key(data, 8)));
         let told = match sqe.opcode {
+            // There is no place for what is to outlive the target.
+            io::RESERVATION_REGISTER if cdw10 >> 30 == 3 && !self.keeps_reservations() => {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
             io::RESERVATION_REGISTER => changed.register(&hostid, cdw10, keys)?,
             io::RESERVATION_ACQUIRE => changed.acquire(&hostid, cdw10, keys)?,
             _ => changed.release(&hostid, cdw10, keys.0)?,
         };
-        self.change(|all| {
-            if let Some(subsystem) = &mut all[at] {
-                subsystem.reservations.insert(nsid, changed);
-            }
-        });
-        self.tell_registrants(at, nsid, &told);
-        if sqe.opcode != io::RESERVATION_ACQUIRE || cdw10 & 7 != PREEMPT_AND_ABORT {
-            return Ok(Vec::new());
-        }
-        let out = told.iter().filter(|(_, notice)| *notice == Notice::RegistrationPreempted);
-        Ok(out.map(|(hostid, _)| *hostid).collect())
+        let aborts = sqe.opcode == io::RESERVATION_ACQUIRE && cdw10 & 7 == PREEMPT_AND_ABORT;
+        let out = told.iter().filter(|(_, it)| aborts && *it == Notice::RegistrationPreempted);
+        let preempted = out.map(|(hostid, _)| *hostid).collect();
+        let change = Change { subsystem: at, nsid, changed, told, preempted };
+        Ok(self.carry_out(change, &before, held_of(queue, slot, sqe)))
     }
 
-    fn tell_registrants(&mut self, subsystem: usize, nsid: u32, told: &Told) {
+    pub(super) fn tell_registrants(&mut self, subsystem: usize, nsid: u32, told: &Told) {
         for controller in self.controllers.iter_mut().flatten() {
             for (hostid, notice) in told {
                 if controller.subsystem == Some(subsystem) && controller.hostid == *hostid {

@@ -11,8 +11,6 @@ use std::time::Duration;
 
 use super::super::{Held, Queue, Target};
 use super::HostId;
-use crate::proto::sqe::Sqe;
-use crate::proto::status::Status;
 
 /// How long commands of a preempted host may take before their queues end.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,26 +43,19 @@ impl Target {
         self.cores = cores;
     }
 
-    /// Holds the answer to a command back until no core has anything of the preempted any more;
+    /// Holds an answer back until no core has anything of the preempted for a namespace any more;
     /// whether there is a core that may have.
     pub(super) fn hold_back(
         &mut self,
-        (queue, slot): (&Queue, u16),
-        sqe: &Sqe,
-        preempted: &[HostId],
+        held: Held,
+        (subsystem, nsid): (usize, u32),
+        preempted: Vec<HostId>,
     ) -> bool {
         if self.cores == 0 || preempted.is_empty() {
             return false;
         }
-        let (cid, status) = (sqe.cid.get(), Status::SUCCESS);
-        self.fences.push(Fence {
-            held: Held { queue: queue.id, slot, cid, status, result: 0 },
-            subsystem: queue.subsystem,
-            nsid: sqe.nsid.get(),
-            preempted: preempted.to_vec(),
-            clear: Vec::new(),
-            since: self.now,
-        });
+        let (clear, since) = (Vec::new(), self.now);
+        self.fences.push(Fence { held, subsystem, nsid, preempted, clear, since });
         true
     }
 

@@ -1,6 +1,8 @@
 //! Reservations of namespaces: which hosts may read and write one. [`Reservation`] is the state of
 //! one namespace, `commands` what hosts change it by, and [`Fence`] waits for what the preempted
-//! had begun. Nothing of it outlives the target, and hosts are told so (PTPL is 0).
+//! had begun. Where hosts ask for that (PTPL) and the target has a folder for it, a reservation
+//! outlives the target: [`Save`] is a change that is made when it is on disk, `text` what stands
+//! there.
 //!
 //! Source: NVM Express base 1.4, "Reservations"; reference 10.1.10.
 //!
@@ -14,10 +16,15 @@
 
 mod commands;
 mod fence;
+mod persist;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use fence::Fence;
+pub(super) use persist::Pending;
+pub use persist::Save;
+pub use text::MAX_TEXT_BYTES;
 use zerocopy::TryFromBytes;
 
 use crate::proto::sqe::io;
@@ -101,6 +108,8 @@ pub struct Reservation {
     registrants: Vec<Registrant>,
     /// The kind, and who holds it: of kinds that all registrants hold, whoever acquired it.
     held: Option<(Kind, HostId)>,
+    /// It outlives the target.
+    persists: bool,
 }
 
 /// Who is told of a change.
@@ -134,6 +143,12 @@ impl Reservation {
         self.held.map(|(kind, _)| kind)
     }
 
+    /// Whether it outlives the target.
+    #[must_use]
+    pub fn persists(&self) -> bool {
+        self.persists
+    }
+
     /// Whether a registrant holds the reservation.
     #[must_use]
     pub fn holds(&self, hostid: &HostId) -> bool {
@@ -164,7 +179,8 @@ impl Reservation {
         if self.key_of(hostid) == Some(key) { Ok(()) } else { Err(CONFLICT.dnr()) }
     }
 
-    /// Reservation Register.
+    /// Reservation Register. That there is a place for what is to outlive the target is the
+    /// caller's to know.
     ///
     /// # Errors
     ///
@@ -173,13 +189,27 @@ impl Reservation {
         &mut self,
         hostid: &HostId,
         cdw10: u32,
+        keys: (u64, u64),
+    ) -> Result<Told, Status> {
+        // CPTPL.
+        let persists = match cdw10 >> 30 {
+            0 => self.persists,
+            2 => false,
+            3 => true,
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        };
+        let told = self.change_key(hostid, cdw10, keys)?;
+        self.persists = persists;
+        Ok(told)
+    }
+
+    fn change_key(
+        &mut self,
+        hostid: &HostId,
+        cdw10: u32,
         (current, new): (u64, u64),
     ) -> Result<Told, Status> {
         let ignores_key = cdw10 & 1 << 3 != 0;
-        // Registrations do not outlive the target.
-        if cdw10 >> 30 == 3 || cdw10 >> 30 == 1 {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
         match cdw10 & 7 {
             0 => match self.key_of(hostid) {
                 Some(key) if key == new => return Ok(Vec::new()),
@@ -348,6 +378,7 @@ impl Reservation {
             }
         }
         page[5..7].copy_from_slice(&count.to_le_bytes());
+        page[9] = self.persists.into(); // PTPLS
         page
     }
 }

@@ -54,7 +54,7 @@ fn keys_are_asked_for() {
     assert_eq!(it.register(&A, 2, (1, 9)), Ok(Vec::new()));
     assert_eq!(it.register(&A, 2 | 1 << 3, (0, 1)), Ok(Vec::new()), "whatever the key");
     assert_eq!(it.register(&A, 3, (1, 9)), Err(Status::INVALID_FIELD.dnr()));
-    assert_eq!(it.register(&A, 3 << 30, (0, 1)), Err(Status::INVALID_FIELD.dnr()));
+    assert_eq!(it.register(&A, 1 << 30, (0, 1)), Err(Status::INVALID_FIELD.dnr()));
     assert_eq!(it.acquire(&A, 1 << 8, (2, 0)), Err(STATUS));
     assert_eq!(it.acquire(&A, 0, (1, 0)), Err(Status::INVALID_FIELD.dnr()), "no kind");
     assert_eq!(it.acquire(&A, 7 << 8, (1, 0)), Err(Status::INVALID_FIELD.dnr()));
@@ -134,4 +134,21 @@ fn the_report_has_the_bytes_of_the_table() {
     assert_eq!(page[80..96], A);
     assert_eq!(page[128..144], [2, 1, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page[192..194], [7, 0]);
+}
+
+#[test]
+fn whoever_registers_says_whether_it_outlives_the_target() {
+    let mut it = registered(&[A]);
+    assert!(!it.persists());
+    assert_eq!(it.register(&B, 3 << 30 | 2, (7, 9)), Err(STATUS), "refused: as it was");
+    assert!(!it.persists());
+    it.register(&A, 3 << 30, (0, 1)).unwrap();
+    assert!(it.persists());
+    it.register(&B, 0, (0, 2)).unwrap();
+    assert!(it.persists(), "no change was asked for");
+    assert_eq!(it.report(|_| vec![1])[9], 1);
+    it.release(&B, 1, 2).unwrap();
+    assert!(it.persists() && it.is_empty(), "that of a namespace whose registrants have gone");
+    it.register(&A, 2 << 30, (0, 1)).unwrap();
+    assert!(!it.persists());
 }
