@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use auth::{AuthError, HostKeys, Prover, auth_command};
 use ferrocx::verbs::cm::CmError;
 use ferrocx::verbs::{Access, Memory, Mr, PostError, VerbsError, WrongCompletion};
-pub use queue::{Base, HostQueue, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed};
+pub use queue::{Base, HostQueue, Joining, MAX_IN_CAPSULE_BYTES, QueueConfig, keyed};
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
@@ -157,7 +157,7 @@ impl Host {
         let entries = ADMIN_ENTRIES;
         let queue = QueueConfig { qid: 0, cntlid: 0, entries, lent_pages: 0 };
         let admin = HostQueue::new(base, &queue)?;
-        let memory = backend::memory(&base.context, PAGE_BYTES)?;
+        let memory = backend::memory(&base.context, PAGE_BYTES, base.page)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let page = base.pd.reg_mr(&memory, 0..PAGE_BYTES, access)?;
         let (base, config) = (base.clone(), config.clone());
@@ -348,7 +348,7 @@ impl Host {
     ///
     /// What the system or the device refused.
     pub fn memory(&self, len_bytes: usize) -> Result<(Arc<Memory>, Mr), HostError> {
-        let memory = backend::memory(&self.base.context, len_bytes)?;
+        let memory = backend::memory(&self.base.context, len_bytes, self.base.page)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let mr = self.base.pd.reg_mr(&memory, 0..len_bytes, access)?;
         Ok((memory, mr))
