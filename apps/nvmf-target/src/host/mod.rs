@@ -2,7 +2,7 @@
 //!
 //! [`Host::connect`] makes a controller as the Linux host does: admin queue, Connect, properties,
 //! Identify, number of queues. [`Host::open_queue`] adds an I/O queue, which belongs to whoever
-//! polls it.
+//! polls it. Both wait; [`Joining`] is a queue that is polled from its first message on.
 //!
 //! # What it does not do
 //!
