@@ -335,6 +335,36 @@ fn keys_are_destroyed_in_every_state() {
 }
 
 #[test]
+fn a_peer_may_end_a_key_before_its_registration_is_told_of() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&two);
+    let mut key = KeySlot::new(&two.b.context, &two.b.pd, PAGES, 8).unwrap();
+    let memory = std::sync::Arc::clone(&two.b.memory);
+    for round in 0..3 {
+        key.map(&memory, &[4096..8192]).unwrap();
+        let remote = key.register(&mut qb, &reg(1, 0)).unwrap();
+        qb.post_recv(4, two.b.mr().buf(0..8).unwrap()).unwrap();
+        let end = SendWr::signaled(5, SendOp::SendInv(remote.rkey));
+        qa.post_send_inline(&end, b"x").unwrap();
+        let (_, mut done) = two.run(&mut qa, &mut qb);
+        // The answer is looked at before the end of the registration.
+        let at = done.iter().position(|wc| wc.opcode == WcOpcode::Recv).unwrap();
+        let mut got = done.remove(at);
+        key.invalidated_by(got.recv.invalidated.take().unwrap()).unwrap();
+        assert_eq!((key.state(), key.remote()), (KeyState::Free, None), "{round}");
+        assert_eq!(key.map(&memory, &[0..1]).unwrap_err(), PageListError::Posted);
+        assert_eq!(key.register(&mut qb, &reg(1, 0)).unwrap_err(), PostError::KeyState);
+        assert_eq!(key.complete(done.remove(0)), Ok(KeyState::Free));
+        assert!(done.is_empty());
+        let write = SendWr::signaled(3, SendOp::Write(remote));
+        if round == 2 {
+            qa.post_send_inline(&write, b"12345678").unwrap();
+            assert_ne!(syndromes(&two.run(&mut qa, &mut qb).0), [0], "the key has ended");
+        }
+    }
+}
+
+#[test]
 fn a_slot_refuses_wrong_steps_and_keeps_its_key_through_all_states() {
     let mut two = Two::new();
     let (mut qa, mut qb) = pair(&two);

@@ -31,7 +31,7 @@ use ferrocx::model::wire::{Link, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::verbs::GidConfig;
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
-use ferrocx::{Port, PortConfig};
+use ferrocx::{PageSize, Port, PortConfig};
 use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
 use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostQueue, keyed};
 use ferrocx_nvmf_target::proto::identify;
@@ -71,7 +71,7 @@ fn main() -> Result<()> {
     context.add_gid(gid([10, 9, 0, 2].into()))?;
     let pd = context.alloc_pd()?;
     let cm = ConnectionManager::open(&context, &CmConfig::default())?;
-    let base = Base { context, pd, cm, target: at };
+    let base = Base { context, pd, cm, target: at, page: PageSize::default() };
 
     // Connecting waits for the target, so that is polled beside it meanwhile.
     let connected = std::thread::scope(|scope| {

@@ -11,6 +11,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use ferrocx::PageSize;
 use ferrocx::verbs::{Pd, RdmaContext};
 use rtrb::Producer;
 use serde::Serialize;
@@ -40,6 +41,7 @@ pub struct Control {
     context: RdmaContext,
     pd: Pd,
     max_transfer: usize,
+    page: PageSize,
     registry: Arc<Registry>,
     about: About,
     /// What is behind each namespace, by subsystem and number.
@@ -74,6 +76,7 @@ impl Control {
             context: context.clone(),
             pd,
             max_transfer,
+            page: servers[0].config().page,
             registry,
             about,
             stores: BTreeMap::new(),
@@ -283,7 +286,9 @@ impl Control {
         let store = config.store.clone();
         let len_bytes = config.len_bytes.unwrap_or(0);
         let memory = |len: u64| -> Result<_> {
-            Ok(backend::memory(&self.context, usize::try_from(len)?).map_err(ServerError::from)?)
+            let len = usize::try_from(len)?;
+            let page = self.page;
+            Ok(backend::memory(&self.context, len, page).map_err(ServerError::from)?)
         };
         let mut peer = None;
         let (len_bytes, file, ready) = match &config.store {

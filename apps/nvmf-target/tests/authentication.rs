@@ -178,7 +178,7 @@ fn a_host_may_be_silent_while_it_computes() {
         assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
         std::thread::sleep(Duration::from_millis(2500));
         let keys = HostKeys::new(secret(KEY));
-        let memory = backend::memory(&here.base.context, 4096).unwrap();
+        let memory = backend::memory(&here.base.context, 4096, here.base.page).unwrap();
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let mr = here.base.pd.reg_mr(&memory, 0..4096, access).unwrap();
         queue.authenticate(Prover::new(&keys, (&name(), NQN), 1), &mr).unwrap();

@@ -12,7 +12,7 @@ use common::NQN;
 use ferrocx::lcore::Lcores;
 use ferrocx::verbs::GidConfig;
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
-use ferrocx::{Port, PortConfig};
+use ferrocx::{PageSize, Port, PortConfig};
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 use ferrocx_nvmf_target::config::Config;
@@ -89,7 +89,12 @@ fn with_services(services: &str, head: &str, more: &str, test: impl FnOnce(&Here
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
     let target = "10.9.0.1:4420".parse().unwrap();
     let registry = running.registry.clone();
-    test(&Here { base: Base { context, pd, cm, target }, socket: socket.clone(), stop, registry });
+    test(&Here {
+        base: Base { context, pd, cm, target, page: PageSize::default() },
+        socket: socket.clone(),
+        stop,
+        registry,
+    });
     service.end();
     assert!(!socket.exists(), "the socket goes with its service");
     running.stop().unwrap();

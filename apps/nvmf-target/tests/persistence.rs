@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::NQN;
 use ferrocx::verbs::GidConfig;
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
-use ferrocx::{Port, PortConfig};
+use ferrocx::{PageSize, Port, PortConfig};
 use ferrocx_app_common::wait::Wait;
 use ferrocx_nvmf_target::config::Config;
 use ferrocx_nvmf_target::controller::reservation::{Reservation, Save};
@@ -58,7 +58,13 @@ fn with_target(folder: Option<&Path>, test: impl FnOnce(&Base)) {
     context.add_gid(GidConfig { address, prefix_len: 24, gateway: None, vlan: None }).unwrap();
     let pd = context.alloc_pd().unwrap();
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
-    test(&Base { context, pd, cm, target: "10.9.0.1:4420".parse().unwrap() });
+    test(&Base {
+        context,
+        pd,
+        cm,
+        target: "10.9.0.1:4420".parse().unwrap(),
+        page: PageSize::default(),
+    });
     drop(control);
     running.stop().unwrap();
     drop(near);

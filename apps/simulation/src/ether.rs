@@ -337,7 +337,7 @@ mod tests {
         send(&mut a, MACS[1], 1, 0);
         send(&mut a, [0xff; 6], 2, 0);
         send(&mut c, MACS[1], 3, 10);
-        assert_eq!(tags(&mut b, FLIGHT_NS - 1), []);
+        assert_eq!(tags(&mut b, FLIGHT_NS - 1), Vec::<u8>::new());
         assert_eq!(tags(&mut b, FLIGHT_NS + 10), [1, 2, 3]);
         assert_eq!((tags(&mut c, 1 << 20), tags(&mut a, 1 << 20)), (vec![2], vec![]));
     }

@@ -17,6 +17,8 @@
 //!   that do not exist, `host` what stands on one card.
 //! - `link` makes a connection between two hosts again and again; `stream` and `keys` use it, each
 //!   with its oracle. What is to join implements `link::Traffic`.
+//! - `storage` is a target of `apps/nvmf-target` and its initiators, which make their own
+//!   connections; `blocks` knows what may stand in its namespace.
 //! - `flood` is a run of its own: a connection manager under strangers' messages.
 //! - `planted` has bugs that are planted to see how soon they are found.
 //!
@@ -41,6 +43,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod blocks;
 pub mod cli;
 mod ether;
 mod flood;
@@ -55,6 +58,7 @@ mod planted;
 mod run;
 mod shrink;
 mod stage;
+mod storage;
 mod stream;
 mod sync;
 mod world;

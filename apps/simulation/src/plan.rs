@@ -6,6 +6,7 @@ use ferrocx_model::wire::SplitMix64;
 
 use crate::place::{KeysPlan, Source};
 use crate::planted::Bug;
+use crate::storage::StoragePlan;
 use crate::stream::StreamPlan;
 
 /// Operations on keys of one connection at most: they are slow, and a longer run has more messages.
@@ -181,6 +182,7 @@ pub struct Plan {
     pub seed: u64,
     pub(crate) hosts: usize,
     pub(crate) talks: Vec<Talk>,
+    pub(crate) storage: Option<StoragePlan>,
     /// The faults, in the order of their times.
     pub faults: Vec<Planned>,
     /// The bug that is planted, with the feature `planted`.
@@ -192,6 +194,9 @@ impl fmt::Display for Plan {
         writeln!(f, "seed {}, {} hosts", self.seed, self.hosts)?;
         for Talk { hosts: [a, b], kind } in &self.talks {
             writeln!(f, "  from {a} to {b}: {kind:?}")?;
+        }
+        if let Some(storage) = &self.storage {
+            writeln!(f, "  {storage:?}")?;
         }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))
     }
@@ -217,12 +222,15 @@ impl Plan {
         let count = random.below(9) + messages / MESSAGES_PER_FAULT;
         let mut faults: Vec<_> = (0..count).map(|_| draw_fault(&mut random, hosts)).collect();
         faults.sort_by_key(|planned| planned.at_ppm);
-        Self { seed, hosts, talks, faults, planted: None }
+        let storage =
+            random.chance(250_000).then(|| draw_storage(&mut random, hosts, messages / 4));
+        Self { seed, hosts, talks, storage, faults, planted: None }
     }
 
     /// Two hosts that do nothing by themselves.
     pub(crate) fn quiet(seed: u64) -> Self {
-        Self { seed, hosts: 2, talks: Vec::new(), faults: Vec::new(), planted: None }
+        let (talks, faults) = (Vec::new(), Vec::new());
+        Self { seed, hosts: 2, talks, storage: None, faults, planted: None }
     }
 
     /// The same with half of the messages; `None` if there is nothing to halve.
@@ -233,6 +241,9 @@ impl Plan {
                 TalkKind::Stream(plan) => plan.messages = plan.messages.div_ceil(2),
                 TalkKind::Keys(plan) => plan.operations = plan.operations.div_ceil(2),
             }
+        }
+        if let Some(storage) = &mut smaller.storage {
+            storage.operations = storage.operations.div_ceil(2);
         }
         (smaller != *self).then_some(smaller)
     }
@@ -259,6 +270,16 @@ fn draw_keys(random: &mut SplitMix64, operations: u64) -> KeysPlan {
         source: sources[random.below(5) as usize],
         operations: operations.clamp(1, MAX_OPERATIONS),
         per_key: 1 + random.below(64),
+    }
+}
+
+fn draw_storage(random: &mut SplitMix64, hosts: usize, operations: u64) -> StoragePlan {
+    StoragePlan {
+        seed: random.next_u64(),
+        target: random.below(hosts as u64) as usize,
+        operations: operations.clamp(1, MAX_OPERATIONS),
+        depth: 1 + random.below(15) as u16,
+        most_blocks: [1, 8, 16, 32][random.below(4) as usize],
     }
 }
 

@@ -37,11 +37,13 @@ pub enum Bug {
     LeakedMemory,
     /// An object of a device that was closed is kept.
     HeldHandle,
+    /// A storage target forgets a block that it has answered for.
+    ForgottenWrite,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::UncheckedIcrc,
         Self::RepeatedSend,
         Self::RepeatedAtomic,
@@ -56,6 +58,7 @@ impl Bug {
         Self::DeadLink,
         Self::LeakedMemory,
         Self::HeldHandle,
+        Self::ForgottenWrite,
     ];
 }
 

@@ -19,6 +19,7 @@ use crate::link::{Link, Traffic};
 use crate::plan::{Fault, Intruder, Plan, Planned, Storm, TalkKind};
 use crate::planted::{Bug, Planted};
 use crate::stage::{Counts, Stage, Timeline, Violation, ensure};
+use crate::storage::Storage;
 use crate::stream::Stream;
 use crate::world::{SimTransport, World};
 
@@ -68,6 +69,7 @@ enum Heal {
 /// A run.
 struct Run {
     links: Vec<Link>,
+    storage: Option<Storage>,
     stage: Stage,
     faults: Vec<Planned>,
     next_fault: usize,
@@ -172,9 +174,12 @@ impl Run {
             Link::new(talk.hosts, FIRST_PORT + at as u16, traffic)
         };
         let links: Vec<Link> = plan.talks.iter().enumerate().map(link).collect();
-        let wanted = links.iter().map(|link| link.traffic.progress().1).sum();
+        let storage = plan.storage.map(|storage| Storage::new(storage, plan.hosts));
+        let wanted = links.iter().map(|link| link.traffic.progress().1);
+        let wanted = wanted.chain(storage.iter().map(|it| it.progress().1)).sum();
         Ok(Self {
             links,
+            storage,
             stage,
             faults: plan.faults.clone(),
             next_fault: 0,
@@ -190,7 +195,7 @@ impl Run {
         let budget =
             STEPS + self.wanted * STEPS_PER_MESSAGE + self.faults.len() as u64 * STEPS_PER_FAULT;
         self.stage.world.set_limit(2 * budget);
-        while !self.links.iter().all(Link::is_done) {
+        while !self.is_done() {
             self.turns += 1;
             self.strike();
             self.heal();
@@ -201,23 +206,33 @@ impl Run {
             for link in &mut self.links {
                 moved |= link.turn(&mut self.stage)?;
             }
+            if let Some(storage) = &mut self.storage {
+                moved |= storage.turn(&mut self.stage)?;
+            }
             if moved {
                 self.stage.world.stir();
             }
             self.stage.world.step();
             let steps = self.stage.world.steps();
             ensure(steps < budget, || {
-                let what: Vec<_> = self.links.iter().map(Link::describe).collect();
+                let links = self.links.iter().map(Link::describe);
+                let what: Vec<_> =
+                    links.chain(self.storage.iter().map(Storage::describe)).collect();
                 format!("no end after {steps} steps: {}", what.join("; "))
             })?;
         }
         Ok(())
     }
 
+    fn is_done(&self) -> bool {
+        self.links.iter().all(Link::is_done) && self.storage.iter().all(Storage::is_done)
+    }
+
     /// Carries out the faults whose time has come.
     fn strike(&mut self) {
         let Some(planned) = self.faults.get(self.next_fault).copied() else { return };
-        let done: u64 = self.links.iter().map(|link| link.traffic.progress().0).sum();
+        let done = self.links.iter().map(|link| link.traffic.progress().0);
+        let done: u64 = done.chain(self.storage.iter().map(|it| it.progress().0)).sum();
         if done * 1_000_000 < u64::from(planned.at_ppm) * self.wanted {
             return;
         }
@@ -418,6 +433,9 @@ impl Run {
         for link in &mut self.links {
             link.abandon(host, &mut self.stage)?;
         }
+        if let Some(storage) = &mut self.storage {
+            storage.abandon(host, &mut self.stage);
+        }
         let ill = &self.stage.hosts[host];
         // Of a device that may still work, the driver keeps what it could not end.
         let may_leak =
@@ -477,6 +495,9 @@ impl Run {
     fn finish(&mut self) -> Result<(), Violation> {
         for link in &mut self.links {
             link.close(&mut self.stage)?;
+        }
+        if let Some(storage) = &mut self.storage {
+            storage.close(&mut self.stage)?;
         }
         for host in 0..self.stage.hosts.len() {
             let is_tainted = self.stage.hosts[host].is_tainted;

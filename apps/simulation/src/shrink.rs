@@ -41,6 +41,13 @@ pub fn shrink(plan: &Plan) -> (Plan, u32) {
                 best = candidate;
             }
         }
+        if budget > 0 && best.storage.is_some() {
+            let candidate = Plan { storage: None, ..best.clone() };
+            budget -= 1;
+            if fails(&candidate) {
+                best = candidate;
+            }
+        }
         if budget > 0
             && let Some(candidate) = best.with_half_the_work()
         {

@@ -41,6 +41,8 @@ pub struct Counts {
     pub keys: u64,
     /// Attempts to use a key after its end.
     pub attacks: u64,
+    /// Commands of hosts to a storage target, whose answers and data were checked.
+    pub storage: u64,
     /// Resets, removals and deaths of devices.
     pub kills: u64,
     /// Faults that were carried out.
@@ -81,6 +83,7 @@ impl Counts {
         self.breaks += breaks;
         self.keys += keys;
         self.attacks += attacks;
+        self.storage += other.storage;
         self.kills += kills;
         self.faults += faults;
         self.hostile += other.hostile;
@@ -99,8 +102,10 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{messages} messages, {connections} connections ({breaks} broke), {keys} keys \
-             ({attacks} attacks after their end), {faults} faults, {kills} deaths of devices, \
-             {} frames met weather, {} hostile frames, {} steps, {:.3} simulated s",
+             ({attacks} attacks after their end), {} storage commands, {faults} faults, {kills} \
+             deaths of devices, {} frames met weather, {} hostile frames, {} steps, {:.3} \
+             simulated s",
+            self.storage,
             self.weather,
             self.hostile,
             self.steps,

@@ -19,6 +19,7 @@ fn a_range_of_seeds_has_nothing_wrong() {
         ("breaks", breaks),
         ("keys", keys),
         ("attacks", attacks),
+        ("storage", counts.storage),
         ("deaths", kills),
         ("weather", weather),
         ("hostile", hostile),

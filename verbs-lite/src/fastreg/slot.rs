@@ -49,9 +49,13 @@ enum Key {
 /// | free | [`KeySlot::register`] | posted |
 /// | posted | [`KeySlot::complete`] with the end of the registration | valid; stale after a failure |
 /// | posted, valid | [`KeySlot::invalidate`], [`KeySlot::read_with_inv`] | invalidating |
-/// | valid | [`KeySlot::invalidated_by`] | free |
+/// | posted, valid | [`KeySlot::invalidated_by`] | free; from posted without its list |
 /// | invalidating | [`KeySlot::complete`] with the end of the invalidation | free; stale after a failure |
 /// | valid, stale | [`KeySlot::revoke`] | free |
+///
+/// A peer may end a key before the end of its registration was told: an answer overtakes the
+/// acknowledgement. The list comes back with that end ([`KeySlot::complete`]), and until then
+/// [`KeySlot::map`] and [`KeySlot::register`] refuse.
 ///
 /// ```
 /// use ferrocx_verbs_lite::*;
@@ -283,13 +287,16 @@ impl KeySlot {
     ///
     /// # Errors
     ///
-    /// The proof, if it is of another key or the key is not valid.
+    /// The proof, if it is of another key or the key is neither posted nor valid.
     pub fn invalidated_by(&mut self, proof: InvalidatedRkey) -> Result<(), InvalidatedRkey> {
         let (key, result) = match self.take() {
-            Key::Bound(mr, KeyState::Valid) => match mr.invalidated_by(proof) {
-                Ok(mr) => (Key::Free(mr), Ok(())),
-                Err((mr, proof)) => (Key::Bound(mr, KeyState::Valid), Err(proof)),
-            },
+            // What the device has ended it had registered before, told or not.
+            Key::Bound(mr, state @ (KeyState::Posted | KeyState::Valid)) => {
+                match mr.invalidated_by(proof) {
+                    Ok(mr) => (Key::Free(mr), Ok(())),
+                    Err((mr, proof)) => (Key::Bound(mr, state), Err(proof)),
+                }
+            }
             other => (other, Err(proof)),
         };
         self.key = key;

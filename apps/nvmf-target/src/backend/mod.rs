@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
-use ferrocx::{AccessError, RegionConfig};
+use ferrocx::{AccessError, PageSize, RegionConfig};
 use ferrocx_uring::FileId;
 
 use crate::peer::Peer;
@@ -129,7 +129,7 @@ impl Backend {
     }
 }
 
-/// Memory for the port: `len_bytes`, rounded up to whole pages.
+/// Memory for the port: `len_bytes`, rounded up to whole pages of this size.
 ///
 /// # Errors
 ///
@@ -137,8 +137,9 @@ impl Backend {
 pub fn memory(
     context: &ferrocx::verbs::RdmaContext,
     len_bytes: usize,
+    page: PageSize,
 ) -> Result<Arc<Memory>, VerbsError> {
-    Memory::alloc(context, &RegionConfig { len_bytes, ..RegionConfig::default() })
+    Memory::alloc(context, &RegionConfig { len_bytes, page, ..RegionConfig::default() })
 }
 
 /// Whether `len` bytes of two pieces are the same.

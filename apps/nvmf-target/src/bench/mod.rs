@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use ferrocx::verbs::GidConfig;
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
-use ferrocx::{DeviceConfig, Port, PortConfig};
+use ferrocx::{DeviceConfig, PageSize, Port, PortConfig};
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 use hdrhistogram::Histogram;
@@ -252,7 +252,7 @@ fn on_port(
     context.add_gid(GidConfig { address: own, prefix_len, gateway: None, vlan: None })?;
     let pd = context.alloc_pd()?;
     let cm = ConnectionManager::open(&context, &CmConfig::default())?;
-    drive(&Base { context, pd, cm, target }, plan, stop)
+    drive(&Base { context, pd, cm, target, page: PageSize::default() }, plan, stop)
 }
 
 /// Connects to a target, carries a plan out, and leaves in good order.

@@ -107,6 +107,12 @@ impl Target {
         }
     }
 
+    /// Queues that an address has, those that are being made among them.
+    #[must_use]
+    pub fn queues_of(&self, peer: IpAddr) -> u32 {
+        self.shares.addresses.get(&peer).map_or(0, |it| it.queues)
+    }
+
     /// Queues and controllers that were refused because an address had its share.
     #[must_use]
     pub fn refused_shares(&self) -> u64 {
@@ -149,7 +155,7 @@ mod tests {
             assert!(target.enter(one));
         }
         assert!(!target.enter(one) && target.enter(other));
-        assert_eq!(target.refused_shares(), 1);
+        assert_eq!((target.refused_shares(), target.queues_of(one)), (1, 6));
         target.exit(one);
         assert!(target.enter(one) && !target.enter(one));
         target.limit_queues(8, 2);

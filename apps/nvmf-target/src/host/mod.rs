@@ -2,7 +2,7 @@
 //!
 //! [`Host::connect`] makes a controller as the Linux host does: admin queue, Connect, properties,
 //! Identify, number of queues. [`Host::open_queue`] adds an I/O queue, which belongs to whoever
-//! polls it.
+//! polls it. Both wait; [`Joining`] is a queue that is polled from its first message on.
 //!
 //! # What it does not do
 //!
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub use auth::{AuthError, HostKeys, Prover, auth_command};
 use ferrocx::verbs::cm::CmError;
 use ferrocx::verbs::{Access, Memory, Mr, PostError, VerbsError, WrongCompletion};
-pub use queue::{Base, HostQueue, IN_CAPSULE_BYTES, QueueConfig, keyed};
+pub use queue::{Base, HostQueue, IN_CAPSULE_BYTES, Joining, QueueConfig, keyed};
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
@@ -170,7 +170,7 @@ impl Host {
     pub fn open(base: &Base, config: &HostConfig) -> Result<Self, HostError> {
         let entries = ADMIN_ENTRIES;
         let admin = HostQueue::new(base, &QueueConfig::default())?;
-        let memory = backend::memory(&base.context, PAGE_BYTES)?;
+        let memory = backend::memory(&base.context, PAGE_BYTES, base.page)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let page = base.pd.reg_mr(&memory, 0..PAGE_BYTES, access)?;
         let (base, config) = (base.clone(), config.clone());
@@ -363,7 +363,7 @@ impl Host {
     ///
     /// What the system or the device refused.
     pub fn memory(&self, len_bytes: usize) -> Result<(Arc<Memory>, Mr), HostError> {
-        let memory = backend::memory(&self.base.context, len_bytes)?;
+        let memory = backend::memory(&self.base.context, len_bytes, self.base.page)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
         let mr = self.base.pd.reg_mr(&memory, 0..len_bytes, access)?;
         Ok((memory, mr))

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrocx::verbs::cm::{ConnParams, Connection, ConnectionManager};
+use ferrocx::PageSize;
+use ferrocx::verbs::cm::{ConnParams, Connected, Connecting, Connection, ConnectionManager};
 use ferrocx::verbs::{
     Access, Buf, Cq, FastReg, InitAttr, KeySlot, ListLayout, Memory, Mr, Pd, Qp, QpConfig,
     RdmaContext, SendFlags, SendOp, SendWr, WcOpcode,
@@ -39,6 +40,8 @@ pub struct Base {
     pub cm: ConnectionManager,
     /// The target.
     pub target: SocketAddr,
+    /// Pages of memory for queues and data.
+    pub page: PageSize,
 }
 
 /// Sizes and purpose of a queue.
@@ -76,6 +79,9 @@ pub struct HostQueue {
     stride: usize,
     /// Names of commands that are not under way.
     free: Vec<u16>,
+    /// Of each command, what is to come before its name and its memory are free again: its answer,
+    /// and that the target has it, in any order.
+    to_come: Vec<u8>,
     /// Keys of the commands, one each.
     keys: Vec<KeySlot>,
     /// Completions that have come.
@@ -86,37 +92,60 @@ pub struct HostQueue {
     pub wrong_keys: u64,
 }
 
-impl HostQueue {
-    /// Connects a queue pair to the target. The Connect command is the caller's.
+/// A queue whose target has not answered yet.
+#[derive(Debug)]
+pub struct Joining {
+    connecting: Connecting,
+    parts: Parts,
+}
+
+/// What a queue has before it is connected.
+#[derive(Debug)]
+struct Parts {
+    cq: Cq,
+    manager: ConnectionManager,
+    capsules: Mr,
+    stride: usize,
+    entries: u16,
+    keys: Vec<KeySlot>,
+}
+
+impl Parts {
+    fn joined(self, connected: Connected) -> HostQueue {
+        let Self { cq, manager, capsules, stride, entries, keys } = self;
+        HostQueue {
+            qp: connected.qp,
+            cq,
+            connection: connected.connection,
+            manager,
+            capsules,
+            stride,
+            // One entry stays empty, so that a full ring is no empty one.
+            free: (0..entries - 1).rev().collect(),
+            to_come: vec![0; entries.into()],
+            keys,
+            done: Vec::with_capacity(entries.into()),
+            private_data: connected.private_data,
+            wrong_keys: 0,
+        }
+    }
+}
+
+impl Joining {
+    /// Asks the target for a queue, with the private data that [`HostQueue::new`] has.
     ///
     /// # Errors
     ///
-    /// What the device or the target refused.
-    pub fn new(base: &Base, config: &QueueConfig) -> Result<Self, HostError> {
-        let request = cm::Request {
-            qid: config.qid.into(),
-            hrqsize: config.entries.into(),
-            hsqsize: config.entries.saturating_sub(1).into(),
-            cntlid: config.cntlid.into(),
-            ..cm::Request::default()
-        };
-        Self::with_request(base, config, request.as_bytes())
+    /// What the device refused.
+    pub fn begin(base: &Base, config: &QueueConfig) -> Result<Self, HostError> {
+        Self::new(base, config, request(config).as_bytes())
     }
 
-    /// Connects a queue pair to the target with any private data.
-    ///
-    /// # Errors
-    ///
-    /// What the device or the target refused.
-    pub fn with_request(
-        base: &Base,
-        config: &QueueConfig,
-        private_data: &[u8],
-    ) -> Result<Self, HostError> {
+    fn new(base: &Base, config: &QueueConfig, private_data: &[u8]) -> Result<Self, HostError> {
         let entries = config.entries.max(2);
         let stride = SQE_BYTES + config.in_capsule_bytes;
         let count = usize::from(entries);
-        let memory = backend::memory(&base.context, count * (stride + CQE_BYTES))?;
+        let memory = backend::memory(&base.context, count * (stride + CQE_BYTES), base.page)?;
         let capsules = base.pd.get_dma_mr()?.over(&memory)?;
         let cq = base.context.create_cq(u32::from(entries) * 5)?;
         let qp_config = QpConfig {
@@ -140,24 +169,63 @@ impl HostQueue {
             _ => (0..count).map(key).collect::<Result<_, _>>()?,
         };
         let params = ConnParams { private_data, initiator_depth: 0, ..ConnParams::default() };
-        let connecting = base.cm.connect(qp, base.target, &params);
-        let connected = connecting
-            .and_then(ferrocx::verbs::cm::Connecting::wait)
+        let connecting = base
+            .cm
+            .connect(qp, base.target, &params)
             .map_err(|refused| HostError::Cm(*refused.cause))?;
-        Ok(Self {
-            qp: connected.qp,
-            cq,
-            connection: connected.connection,
-            manager: base.cm.clone(),
-            capsules,
-            stride,
-            // One entry stays empty, so that a full ring is no empty one.
-            free: (0..entries - 1).rev().collect(),
-            keys,
-            done: Vec::with_capacity(count),
-            private_data: connected.private_data,
-            wrong_keys: 0,
-        })
+        let parts = Parts { cq, manager: base.cm.clone(), capsules, stride, entries, keys };
+        Ok(Self { connecting, parts })
+    }
+
+    /// The queue, or itself while the target has not answered. Somebody polls the connection
+    /// manager meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// What the target refused.
+    pub fn poll(mut self) -> Result<Result<HostQueue, Self>, HostError> {
+        match self.connecting.poll() {
+            None => Ok(Err(self)),
+            Some(Ok(connected)) => Ok(Ok(self.parts.joined(connected))),
+            Some(Err(refused)) => Err(HostError::Cm(*refused.cause)),
+        }
+    }
+}
+
+/// What a queue says of itself when it connects.
+fn request(config: &QueueConfig) -> cm::Request {
+    cm::Request {
+        qid: config.qid.into(),
+        hrqsize: config.entries.into(),
+        hsqsize: config.entries.saturating_sub(1).into(),
+        cntlid: config.cntlid.into(),
+        ..cm::Request::default()
+    }
+}
+
+impl HostQueue {
+    /// Connects a queue pair to the target. The Connect command is the caller's.
+    ///
+    /// # Errors
+    ///
+    /// What the device or the target refused.
+    pub fn new(base: &Base, config: &QueueConfig) -> Result<Self, HostError> {
+        Self::with_request(base, config, request(config).as_bytes())
+    }
+
+    /// Connects a queue pair to the target with any private data.
+    ///
+    /// # Errors
+    ///
+    /// What the device or the target refused.
+    pub fn with_request(
+        base: &Base,
+        config: &QueueConfig,
+        private_data: &[u8],
+    ) -> Result<Self, HostError> {
+        let Joining { connecting, parts } = Joining::new(base, config, private_data)?;
+        let connected = connecting.wait().map_err(|refused| HostError::Cm(*refused.cause))?;
+        Ok(parts.joined(connected))
     }
 
     /// Commands that can be submitted now.
@@ -172,7 +240,7 @@ impl HostQueue {
     ///
     /// The queue pair refuses.
     pub fn submit(&mut self, mut sqe: Sqe) -> Result<Option<u16>, HostError> {
-        let Some(cid) = self.free.pop() else { return Ok(None) };
+        let Some(cid) = self.take_name() else { return Ok(None) };
         sqe.cid = cid.into();
         let wr = SendWr::signaled(SEND | u64::from(cid), SendOp::Send);
         self.qp.post_send_inline(&wr, sqe.as_bytes())?;
@@ -186,7 +254,7 @@ impl HostQueue {
     ///
     /// The queue pair refuses, or there are too many bytes.
     pub fn submit_with(&mut self, mut sqe: Sqe, data: &[u8]) -> Result<Option<u16>, HostError> {
-        let Some(cid) = self.free.pop() else { return Ok(None) };
+        let Some(cid) = self.take_name() else { return Ok(None) };
         sqe.cid = cid.into();
         self.send(cid, &[sqe.as_bytes(), data].concat())?;
         Ok(Some(cid))
@@ -291,6 +359,7 @@ impl HostQueue {
                     continue;
                 }
                 if wc.opcode != WcOpcode::Recv {
+                    self.came((wc.wr_id & 0xffff) as u16);
                     continue;
                 }
                 let (slot, proof) = (wc.wr_id, wc.recv.invalidated.take());
@@ -304,9 +373,7 @@ impl HostQueue {
                     let is_it = key.is_some_and(|key| key.invalidated_by(proof).is_ok());
                     self.wrong_keys += u64::from(!is_it);
                 }
-                if !self.free.contains(&cid) && usize::from(cid) < self.free.capacity() {
-                    self.free.push(cid);
-                }
+                self.came(cid);
                 self.done.insert(0, cqe);
             }
         }
@@ -321,6 +388,22 @@ impl HostQueue {
     pub fn look_after(&mut self) -> Result<(), HostError> {
         self.manager.poll();
         self.connection.poll().map_or(Ok(()), |end| Err(HostError::Ended(end.to_string())))
+    }
+
+    /// The name of a command that begins.
+    fn take_name(&mut self) -> Option<u16> {
+        let cid = self.free.pop()?;
+        self.to_come[usize::from(cid)] = 2;
+        Some(cid)
+    }
+
+    /// A command was answered, or the target has it.
+    fn came(&mut self, cid: u16) {
+        let Some(left @ 1..) = self.to_come.get_mut(usize::from(cid)) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.free.push(cid);
+        }
     }
 
     /// Waits for the next command that ends.

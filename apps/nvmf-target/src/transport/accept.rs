@@ -216,10 +216,11 @@ impl Server {
         let page_bytes = if request.qid == 0 { ADMIN_PAGE_BYTES } else { IO_PAGE_BYTES };
         // A command ends where a page begins, so that the data behind it have pages of their own.
         let stride = session::STRIDE_PAGES + data_bytes;
-        let memory = backend::memory(&self.context, count * stride)?;
+        let page = self.config.page;
+        let memory = backend::memory(&self.context, count * stride, page)?;
         let key = self.pd.get_dma_mr()?;
         let receives = key.over(&memory)?;
-        let pages = key.over(&backend::memory(&self.context, count * page_bytes)?)?;
+        let pages = key.over(&backend::memory(&self.context, count * page_bytes, page)?)?;
         let config = QpConfig {
             max_send_wr: session::send_requests(entries),
             max_recv_wr: entries.into(),

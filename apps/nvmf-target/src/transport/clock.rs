@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(20);
 impl Server {
     /// Timers, the connection manager's turn, and what other threads want.
     pub(super) fn look_at_clock(&mut self) -> Result<(), ServerError> {
-        let now = self.shared.epoch.elapsed();
+        let now = self.context.device().now() - self.shared.epoch;
         if now < self.next_turn {
             return Ok(());
         }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ferrocx::PageSize;
+
 /// What a server may use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerConfig {
@@ -17,6 +19,8 @@ pub struct ServerConfig {
     /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
     /// the back end.
     pub buffers: u16,
+    /// Pages of its memory.
+    pub page: PageSize,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
     pub remote_invalidate: bool,
     /// How long a command may wait for a drive that is being reset, or for a second buffer, before
@@ -38,6 +42,7 @@ impl Default for ServerConfig {
             queues: 64,
             queues_per_address: 0,
             buffers: 8,
+            page: PageSize::default(),
             remote_invalidate: true,
             patience: Duration::from_secs(20),
             host_patience: Duration::from_secs(10),

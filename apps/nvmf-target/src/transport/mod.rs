@@ -228,11 +228,26 @@ impl Server {
     /// [`ServerError`]: memory, queues or ports that could not be had.
     pub fn new(
         context: &RdmaContext,
+        target: Target,
+        config: &ServerConfig,
+    ) -> Result<Self, ServerError> {
+        let cm = ConnectionManager::open(context, &CmConfig::default())?;
+        Self::over(context, cm, target, config)
+    }
+
+    /// The same, beside what else uses the port's connection manager.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerError`]: memory, queues or ports that could not be had.
+    pub fn over(
+        context: &RdmaContext,
+        cm: ConnectionManager,
         mut target: Target,
         config: &ServerConfig,
     ) -> Result<Self, ServerError> {
         target.limit_queues(config.queues, config.queues_per_address);
-        let (registry, epoch) = (Arc::default(), Instant::now());
+        let (registry, epoch) = (Arc::default(), context.device().now());
         let keeper = config.reservations.as_deref().map(Keeper::open).transpose();
         let keeper = keeper.map_err(ServerError::Reservations)?.map(Arc::new);
         if keeper.is_some() {
@@ -248,7 +263,6 @@ impl Server {
             gates: Mutex::default(),
             cores: AtomicUsize::new(0),
         });
-        let cm = ConnectionManager::open(context, &CmConfig::default())?;
         let mut server = Self::on(context, &context.alloc_pd()?, &cm, shared, config, 0)?;
         for service in &config.services {
             server.listen(*service)?;
@@ -281,7 +295,8 @@ impl Server {
     ) -> Result<Self, ServerError> {
         let settings = *shared.lock().settings();
         let each = settings.max_transfer() as usize;
-        let pool = backend::memory(context, each * usize::from(config.buffers.max(1)))?;
+        let pool =
+            backend::memory(context, each * usize::from(config.buffers.max(1)), config.page)?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
         let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
@@ -388,7 +403,7 @@ impl Server {
     ///
     /// The system has no such memory.
     pub fn add_ram(&mut self, len_bytes: usize) -> Result<usize, ServerError> {
-        let memory = backend::memory(&self.context, len_bytes)?;
+        let memory = backend::memory(&self.context, len_bytes, self.config.page)?;
         self.add_memory(&memory)
     }
 
@@ -409,7 +424,7 @@ impl Server {
     /// The system has no memory.
     pub fn add_null(&mut self) -> Result<usize, ServerError> {
         let len = self.work.settings.max_transfer() as usize;
-        let memory = backend::memory(&self.context, len)?;
+        let memory = backend::memory(&self.context, len, self.config.page)?;
         let backend = Backend::null(&self.pd, &memory)?;
         self.add(Ready::Direct(backend))
     }

@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
 use ferrocx::verbs::{GidConfig, RdmaContext};
-use ferrocx::{Port, PortConfig};
+use ferrocx::{PageSize, Port, PortConfig};
 use ferrocx_nvmf_target::backend::{self, Backend};
 use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
 use ferrocx_nvmf_target::host::{Base, Host, HostConfig};
@@ -50,7 +50,7 @@ impl Here {
         let context = rdma(&port, [10, 9, 0, 100 + number].into());
         let pd = context.alloc_pd().unwrap();
         let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
-        (port, Base { context, pd, cm, target: self.base.target })
+        (port, Base { context, pd, cm, ..self.base.clone() })
     }
 
     pub fn host(&self) -> Host {
@@ -156,7 +156,7 @@ pub fn with_cores(
     let mut other = None;
     if cores == 2 {
         let another = other.insert(server.another().unwrap());
-        let memory = backend::memory(&served, BLOCKS as usize * BLOCK).unwrap();
+        let memory = backend::memory(&served, BLOCKS as usize * BLOCK, config.page).unwrap();
         for server in [&mut server, another] {
             let ready = Ready::Direct(Backend::ram(server.pd(), &memory).unwrap());
             server.put_backend(0, ready, (NQN, 1)).unwrap();
@@ -171,7 +171,12 @@ pub fn with_cores(
     let pd = context.alloc_pd().unwrap();
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
     let (changes, received) = channel();
-    let here = Here { base: Base { context, pd, cm, target: at }, changes, net, _port: near };
+    let here = Here {
+        base: Base { context, pd, cm, target: at, page: PageSize::default() },
+        changes,
+        net,
+        _port: near,
+    };
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let server = &mut server;
