@@ -169,12 +169,14 @@ impl OrderLine {
         tcp.receive(packet, *now_ns, deliver, |frame| transmit(tx, frame));
     }
 
-    /// Does what is due.
-    pub fn poll(&mut self) {
+    /// Does what is due; returns whether anything was.
+    pub fn poll(&mut self) -> bool {
         let Self { tcp, tx, now_ns, .. } = self;
-        if tcp.poll_at().is_some_and(|at| at <= *now_ns) {
+        let is_due = tcp.poll_at().is_some_and(|at| at <= *now_ns);
+        if is_due {
             tcp.poll(*now_ns, |frame| transmit(tx, frame));
         }
+        is_due
     }
 
     /// Sends bytes whether orders pass or not: logins and heartbeats.

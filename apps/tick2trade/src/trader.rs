@@ -314,7 +314,7 @@ impl<S: Strategy> Trader<S> {
     }
 
     // ANCHOR: poll
-    /// Looks at every queue once, and does what came; returns whether anything did.
+    /// Looks at every queue once, and does what came or is due; returns whether anything was.
     pub fn poll(&mut self) -> bool {
         let mut is_busy = false;
         if let Some(mbuf) = self.orders.rx.rx_one() {
@@ -338,19 +338,22 @@ impl<S: Strategy> Trader<S> {
         }
         let now = now_ns();
         if self.engine.poll_at().is_some_and(|at| at <= now) {
+            is_busy = true;
             self.ask(now);
         }
         if self.engine.wants_snapshot() {
-            self.ask_for_books(now);
+            is_busy |= self.ask_for_books(now);
         }
         if now >= self.watch_ns {
+            is_busy = true;
             self.watch(now);
         }
-        self.gateway.poll(now);
+        is_busy |= self.gateway.poll(now);
         if let Some((_, session)) = &mut self.snapshot {
-            session.poll(now);
+            is_busy |= session.poll(now);
         }
         if !is_busy && now >= self.house_ns {
+            is_busy = true;
             self.keep_house(now);
         }
         is_busy
@@ -420,15 +423,18 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Gives up books that may be wrong, and asks for them as they stand.
+    /// Gives up books that may be wrong, and asks for them as they stand; `false` if nobody can be
+    /// asked now.
     #[cold]
-    fn ask_for_books(&mut self, now: u64) {
-        let Some((_, session)) = &mut self.snapshot else { return };
-        if session.is_resting() && now >= self.snapshot_ns {
+    fn ask_for_books(&mut self, now: u64) -> bool {
+        let Some((_, session)) = &mut self.snapshot else { return false };
+        let can_be = session.is_resting() && now >= self.snapshot_ns;
+        if can_be {
             self.snapshot_ns = now.saturating_add(SNAPSHOT_NS);
             self.engine.hold();
             session.begin(now);
         }
+        can_be
     }
 
     fn keep_house(&mut self, now: u64) {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::counters::Counters;
 use crate::latency::{Row, svg, table};
+use crate::watch::SUSPICIOUS_NS;
 
 pub(super) const RECOVERY: &str = "recovery of gaps";
 pub(super) const WHOLE: &str = "wire to wire, our queues";
@@ -12,6 +13,7 @@ pub(super) const WHOLE: &str = "wire to wire, our queues";
 pub(super) const UNDISTURBED: &str = ", cores there";
 pub(super) const KERNEL_BUSY: &str = "wire to wire, kernel busy";
 pub(super) const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
+pub(super) const KERNEL_AWAKE: &str = "wire to wire, kernel epoll, awake";
 
 /// What the feed went through.
 #[derive(Debug, Clone, Serialize)]
@@ -124,6 +126,16 @@ impl Report {
             text += if self.realtime { ", both of real-time priority\n" } else { "\n" };
         }
         text += &self.away;
+        text += &format!(
+            "The machine took a core when a round of a polling thread that had nothing to do took \
+             {} us or more and the kernel knows of no other thread and of no sleep: what it takes \
+             during work is in every row.\n",
+            SUSPICIOUS_NS / 1_000,
+        );
+        if !self.without_baseline {
+            text += "A thread that sleeps in epoll cannot see that its core is away; beside that \
+                     of the rows \"awake\" one of the idle class spins, and sees it.\n";
+        }
         text += "Our code and the software model on this machine, or the kernel's sockets: no row \
                  is a NIC's.\n";
         text += &format!(
@@ -149,9 +161,11 @@ impl Report {
             let row = self.rows.iter().find(|row| row.name == name)?;
             Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
         };
-        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL]
+        // What nobody saw of the sleeper's core cannot be compared with what was seen of ours.
+        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL, KERNEL_AWAKE]
             .into_iter()
             .flat_map(|kernel| ["", UNDISTURBED].map(|which| (kernel, which)))
+            .filter(|&row| row != (KERNEL_EPOLL, UNDISTURBED))
         {
             let [ours, theirs] = [WHOLE, kernel].map(|name| whole(&format!("{name}{which}")));
             if let (Some(ours), Some(theirs)) = (ours, theirs) {
