@@ -14,7 +14,7 @@
 mod cores;
 mod report;
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use core_affinity::CoreId;
 use ferrocx::bus::local::{LocalConfig, pair};
 use ferrocx::model::runner::{Runner, RunnerConfig};
-use ferrocx::model::wire::{Capture, CaptureFile, TapWire, Wire, link};
+use ferrocx::model::wire::{Capture, CaptureFile, PacketWire, TapWire, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
 use hdrhistogram::Histogram;
@@ -48,8 +48,8 @@ use crate::trader::{Trader, TraderConfig};
 use crate::watch::{Absence, Watch};
 
 use cores::{Absences, spin_beside, take_core};
+use report::{BY_TAP, KERNEL_AWAKE, KERNEL_BUSY, KERNEL_EPOLL, RECOVERY, UNDISTURBED, WHOLE};
 pub use report::{FeedReport, Report, RowReport};
-use report::{KERNEL_AWAKE, KERNEL_BUSY, KERNEL_EPOLL, RECOVERY, UNDISTURBED, WHOLE};
 
 /// Bytes that the wire holds.
 const WIRE_BYTES: usize = 4 << 20;
@@ -138,11 +138,11 @@ impl Run {
         let (all, undisturbed) =
             (&self.venue.wire_to_wire, self.absences.undisturbed(&self.venue.times));
         *text += &format!(
-            "{name}: {}; {} of {} orders were on their way then, and are not in \
-             \"{name}{UNDISTURBED}\"\n",
-            self.absences,
+            "{name}: {} of {} orders were on their way while a core was not there, or behind such \
+             an order, and are not in \"{name}{UNDISTURBED}\"\n{}",
             all.len() - undisturbed.len(),
             all.len(),
+            self.absences,
         );
         [Row::new(name, all), Row::new(format!("{name}{UNDISTURBED}"), &undisturbed)]
     }
@@ -180,7 +180,7 @@ struct Closed {
 /// # Errors
 /// One sentence about what did not work.
 pub fn run(plan: &Plan) -> Result<Report> {
-    let ours = on_queues(plan)?;
+    let ours = in_memory(plan)?;
     let mut rows =
         ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
     let mut away = String::new();
@@ -190,20 +190,23 @@ pub fn run(plan: &Plan) -> Result<Report> {
         rows.push(Row::new(RECOVERY, &recovery));
     }
     if let Some(tap) = &plan.baseline {
+        let mut kernels = Vec::new();
         // Who is on no core of its own has nobody beside it.
         let possible = |baseline: &Baseline| !baseline.is_awake || plan.cores.is_some();
         for baseline in BASELINES.into_iter().filter(possible) {
             let kernel = on_sockets(plan, tap, baseline)?;
-            rows.extend(kernel.rows(baseline.name, &mut away));
+            kernels.extend(kernel.rows(baseline.name, &mut away));
             if baseline.waiting == Waiting::Busy {
                 let names = [
                     "kernel: read to book",
                     "kernel: book to decision",
                     "kernel: decision to send",
                 ];
-                rows.extend(kernel.stages.rows(names));
+                kernels.extend(kernel.stages.rows(names));
             }
         }
+        rows.extend(by_tap(plan, tap)?.rows(BY_TAP, &mut away));
+        rows.extend(kernels);
     }
     let without_baseline = plan.baseline.is_none();
     let (interval_ns, cores) = (plan.interval_ns, plan.cores);
@@ -233,7 +236,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
     };
     let traded = venue.symbols.last().copied().into_iter().collect();
     TraderConfig {
-        address: std::net::Ipv4Addr::from(u32::from(venue.address) + 1),
+        address: Ipv4Addr::from(u32::from(venue.address) + 1),
         prefix_len: 24,
         gateway: None,
         lines: venue.lines,
@@ -268,7 +271,8 @@ pub const fn taker() -> Taker {
     Taker::new(0, PRICE, SHARES)
 }
 
-fn on_queues(plan: &Plan) -> Result<Run> {
+/// On queues, and the exchange at the other end of a wire in memory.
+fn in_memory(plan: &Plan) -> Result<Run> {
     let (near, far) = link(WIRE_BYTES);
     let mut near: Box<dyn Wire> = Box::new(near);
     let mut file = None;
@@ -279,6 +283,31 @@ fn on_queues(plan: &Plan) -> Result<Run> {
         near = Box::new(Capture::new(near, &capture, "trader")?);
         file = Some(capture);
     }
+    let config = venue_config(plan);
+    let run = on_queues(plan, trader_config(&config), near, far);
+    if let Some(file) = file {
+        file.flush()?;
+    }
+    run
+}
+
+/// On queues, and every frame by the TAP interface that the kernel's sockets are measured by: the
+/// exchange is at its end as it is for them, the model reads and writes the interface.
+fn by_tap(plan: &Plan, tap: &str) -> Result<Run> {
+    let far = TapWire::open(tap)?;
+    let mut trader = trader_config(&venue_config(plan));
+    // The first address is the kernel's.
+    trader.address = Ipv4Addr::from(u32::from(trader.address) + 1);
+    on_queues(plan, trader, Box::new(PacketWire::open(tap)?), far)
+}
+
+/// On queues of a model at the `near` end of a wire; the exchange is at the `far` one.
+fn on_queues(
+    plan: &Plan,
+    mut trader: TraderConfig,
+    near: Box<dyn Wire>,
+    far: impl Wire + Send,
+) -> Result<Run> {
     let (local, side) = pair(LocalConfig { seed: plan.seed, ..LocalConfig::default() })?;
     let mut nic = Nic::new(side, NicConfig::default());
     nic.datapath_mut().plug(near);
@@ -292,16 +321,15 @@ fn on_queues(plan: &Plan) -> Result<Run> {
     local.keep(runner);
     let phase = Phase::default();
     let config = venue_config(plan);
-    let run = thread::scope(|scope| {
+    trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
+    trader.joins_late = plan.late != 0;
+    thread::scope(|scope| {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase, true));
         let run = (|| -> Result<_> {
             // Each look of the port's own thread takes a core from a thread that polls.
             let housekeeping = Some(Duration::from_secs(1));
             let port = PortConfig { housekeeping, ..PortConfig::default() };
             let port = Port::from_transport(local, port)?;
-            let mut trader = trader_config(&config);
-            trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
-            trader.joins_late = plan.late != 0;
             let mut trader = Trader::new(&port, &trader, taker())?;
             // Not before: threads that are made inherit core and priority.
             take_core(plan, 0)?;
@@ -357,11 +385,7 @@ fn on_queues(plan: &Plan) -> Result<Run> {
         };
         let absences = Absences { engine: away, exchange: closed.absences, beside: None };
         Ok(Run { venue, stages, absences, feed: Some((feed, recovery)), counters })
-    });
-    if let Some(file) = file {
-        file.flush()?;
-    }
-    run
+    })
 }
 
 fn on_sockets(plan: &Plan, tap: &str, baseline: Baseline) -> Result<Run> {

@@ -24,17 +24,24 @@ pub(super) struct Absences {
 }
 
 impl Absences {
-    /// Times of the orders during which every core was there; each is its start and how long it
-    /// took, ns.
+    /// Times of the orders during which every core was there, and that stood behind no other
+    /// order; each is its start and how long it took, ns.
     ///
-    /// What takes long is more likely to meet an absence, and to be left out: that favours who is
-    /// slower.
+    /// What takes long is more likely to meet an absence, and to keep others waiting behind one: it
+    /// is left out more often, which favours who is slower.
     pub(super) fn undisturbed(&self, times: &[(u64, u64)]) -> Histogram<u64> {
         let mut rest = histogram();
         let beside = self.beside.as_deref().unwrap_or_default();
-        for &(from_ns, took_ns) in times {
-            let mut all = [&self.engine[..], &self.exchange[..], beside].into_iter();
-            if !all.any(|absences| is_disturbed(absences, from_ns, took_ns)) {
+        let all = [&self.engine[..], &self.exchange[..], beside];
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        // Who began before this has an order before it that an absence held up.
+        let mut held_up_until_ns = 0;
+        for (from_ns, took_ns) in times {
+            let is_behind = from_ns < held_up_until_ns;
+            if is_behind || all.iter().any(|one| is_disturbed(one, from_ns, took_ns)) {
+                held_up_until_ns = held_up_until_ns.max(from_ns.saturating_add(took_ns));
+            } else {
                 rest.saturating_record(took_ns);
             }
         }
@@ -43,30 +50,24 @@ impl Absences {
 }
 
 /// How often and how long somebody had a core.
-fn sum<'a>(absences: impl IntoIterator<Item = &'a Absence>, taker: Taker) -> String {
-    let (mut count, mut all, mut longest) = (0, 0, 0);
-    for absence in absences.into_iter().filter(|absence| absence.taker == taker) {
-        count += 1;
-        all += absence.away_ns;
-        longest = absence.away_ns.max(longest);
-    }
+fn sum(absences: &[Absence], taker: Taker) -> String {
+    let away = || absences.iter().filter(|one| one.taker == taker).map(|one| one.away_ns);
     let ms = |ns: u64| ns as f64 / 1e6;
-    format!("{count} times, {:.2} ms in all, {:.2} ms at most", ms(all), ms(longest))
+    let (all, longest) = (ms(away().sum()), ms(away().max().unwrap_or(0)));
+    format!("{} times, {all:.2} ms in all, {longest:.2} ms at most", away().count())
 }
 
 impl fmt::Display for Absences {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { engine, exchange, beside } = self;
-        let engines = || engine.iter().chain(beside.iter().flatten());
-        write!(
-            f,
-            "another thread had the engine's core {}, the exchange's {}; the machine took the \
-             engine's {}, the exchange's {}",
-            sum(engines(), Taker::Thread),
-            sum(exchange, Taker::Thread),
-            sum(engines(), Taker::Machine),
-            sum(exchange, Taker::Machine),
-        )
+        let beside = self.beside.iter().flatten();
+        let engine: Vec<_> = self.engine.iter().chain(beside).copied().collect();
+        for (whose, absences) in [("engine", &engine), ("exchange", &self.exchange)] {
+            let [thread, machine] =
+                [Taker::Thread, Taker::Machine].map(|taker| sum(absences, taker));
+            writeln!(f, "  core of the {whose}: another thread had it {thread}")?;
+            writeln!(f, "  core of the {whose}: the machine had it {machine}")?;
+        }
+        Ok(())
     }
 }
 
@@ -156,13 +157,28 @@ mod tests {
             ],
             beside: Some(vec![absence(7, 2_000_007, Taker::Machine)]),
         };
-        assert_eq!(
-            absences.to_string(),
-            "another thread had the engine's core 1 times, 1.00 ms in all, 1.00 ms at most, the \
-             exchange's 0 times, 0.00 ms in all, 0.00 ms at most; the machine took the engine's 2 \
-             times, 2.02 ms in all, 2.00 ms at most, the exchange's 2 times, 3.03 ms in all, 3.00 \
-             ms at most"
-        );
+        let expected = [
+            "  core of the engine: another thread had it 1 times, 1.00 ms in all, 1.00 ms at most",
+            "  core of the engine: the machine had it 2 times, 2.02 ms in all, 2.00 ms at most",
+            "  core of the exchange: another thread had it 0 times, 0.00 ms in all, 0.00 ms at most",
+            "  core of the exchange: the machine had it 2 times, 3.03 ms in all, 3.00 ms at most",
+        ];
+        assert_eq!(absences.to_string().lines().collect::<Vec<_>>(), expected);
+    }
+
+    /// Orders are served one after the other: those that began while an order was held up by an
+    /// absence are left out with it, and who began when all of that was over is not.
+    #[test]
+    fn who_stands_behind_an_order_that_was_held_up_is_left_out_too() {
+        let absences = Absences {
+            engine: vec![absence(1_000, 2_000, Taker::Machine)],
+            exchange: Vec::new(),
+            beside: None,
+        };
+        // Not sorted: they are told in the order of their ends.
+        let times = [(2_950, 10), (1_500, 900), (2_100, 800), (2_899, 40), (990, 5)];
+        let rest = absences.undisturbed(&times);
+        assert_eq!((rest.len(), rest.min(), rest.max()), (2, 5, 10));
     }
 
     /// Beside a thread that spins too, it has hardly a turn, and counts none of that as absence.

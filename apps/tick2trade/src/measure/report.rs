@@ -9,6 +9,7 @@ use crate::watch::SUSPICIOUS_NS;
 
 pub(super) const RECOVERY: &str = "recovery of gaps";
 pub(super) const WHOLE: &str = "wire to wire, our queues";
+pub(super) const BY_TAP: &str = "wire to wire, our queues by the TAP";
 /// What the name of a row of undisturbed orders ends in.
 pub(super) const UNDISTURBED: &str = ", cores there";
 pub(super) const KERNEL_BUSY: &str = "wire to wire, kernel busy";
@@ -158,7 +159,7 @@ impl Report {
             feed.levels,
         );
         let whole = |name: &str| {
-            let row = self.rows.iter().find(|row| row.name == name)?;
+            let row = self.rows.iter().find(|row| row.name == name && !row.times.is_empty())?;
             Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
         };
         // What nobody saw of the sleeper's core cannot be compared with what was seen of ours.
