@@ -173,6 +173,9 @@ pub struct Trade {
     /// Write all counts to this file at the end and at each SIGUSR2, - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<JsonTarget>,
+    /// Draw into this file at the end where the time went, if the file says `measure = true`
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Only check the file
     #[arg(long)]
     pub check: bool,

@@ -45,7 +45,7 @@ impl Outbox for SocketLine {
     fn send(&mut self, packet: &[u8]) -> bool {
         let asked_ns = now_ns();
         let is_sent = self.is_open && self.stream.write(packet).is_ok_and(|n| n == packet.len());
-        self.times = SendTimes { asked_ns, rung_ns: now_ns() };
+        self.times = SendTimes { asked_ns, rung_ns: now_ns(), frame: None };
         is_sent
     }
 }

@@ -258,6 +258,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
             orders: OrdersConfig { symbols: traded, limits, ..OrdersConfig::default() },
         },
         measure: true,
+        stamp_orders: false,
     }
 }
 

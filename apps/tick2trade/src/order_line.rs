@@ -85,6 +85,8 @@ pub struct OrderLine {
     frames: Option<Frames>,
     is_open: bool,
     is_timed: bool,
+    /// The device stamps what goes the short way.
+    is_stamped: bool,
     now_ns: u64,
     times: SendTimes,
     orders: u64,
@@ -103,8 +105,13 @@ impl OrderLine {
     ) -> Result<Self, tcp::ConfigError> {
         let frames = Frames::new(&config);
         let tcp = tcp::Client::connect(config, initial, now_ns, |frame| transmit(&mut tx, frame))?;
-        let times = SendTimes::default();
-        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+        Ok(Self::new(tcp, tx, frames, now_ns))
+    }
+
+    fn new(tcp: tcp::Client, tx: TxQueue, frames: Option<Frames>, now_ns: u64) -> Self {
+        let (is_open, is_timed, is_stamped) = (false, false, false);
+        let (times, orders) = (SendTimes::default(), 0);
+        Self { tcp, tx, frames, is_open, is_timed, is_stamped, now_ns, times, orders }
     }
 
     /// A line that is not connected: [`OrderLine::reconnect`] does that.
@@ -115,8 +122,7 @@ impl OrderLine {
         let frames = Frames::new(&config);
         let mut tcp = tcp::Client::connect(config, tcp::Seq(0), now_ns, |_| ())?;
         tcp.abort(|_| ());
-        let times = SendTimes::default();
-        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+        Ok(Self::new(tcp, tx, frames, now_ns))
     }
 
     /// Ends this connection, if it has not ended, and starts another on the same queue.
@@ -150,6 +156,13 @@ impl OrderLine {
     /// Notes when orders are sent: [`OrderLine::take_times`].
     pub const fn set_timed(&mut self, is_timed: bool) {
         self.is_timed = is_timed;
+    }
+
+    /// Has the device stamp the frames of orders, by their numbers in [`SendTimes::frame`]; for a
+    /// queue that [keeps stamps](ferrocx::TxQueueConfig::timestamps), which loses every order
+    /// otherwise. Each then has a completion of its own.
+    pub const fn set_stamped(&mut self, is_stamped: bool) {
+        self.is_stamped = is_stamped;
     }
 
     /// When the last order was sent, once.
@@ -242,7 +255,11 @@ impl OrderLine {
         }
         let ready = ready(frames);
         ready.set(template, message);
-        self.tx.send_one(&ready.frame);
+        if self.is_stamped {
+            self.tx.send_one_stamped(&ready.frame, self.orders);
+        } else {
+            self.tx.send_one(&ready.frame);
+        }
         self.orders += 1;
         true
     }
@@ -256,6 +273,7 @@ impl Outbox for OrderLine {
             return false;
         }
         let asked_ns = if self.is_timed { now_ns() } else { 0 };
+        let number = self.orders;
         let is_sent = if let Ok(order) = packet.try_into() {
             self.send_ready(|frames| &mut frames.enter, order)
         } else if let Ok(cancel) = packet.try_into() {
@@ -266,7 +284,8 @@ impl Outbox for OrderLine {
             self.send_bytes(packet)
         };
         if self.is_timed {
-            self.times = SendTimes { asked_ns, rung_ns: now_ns() };
+            let frame = (self.is_stamped && self.orders != number).then_some(number);
+            self.times = SendTimes { asked_ns, rung_ns: now_ns(), frame };
         }
         is_sent
     }

@@ -37,7 +37,7 @@ use crate::orders::LOOKS;
 use crate::proto::Text;
 use crate::strategy::Strategy;
 use crate::tcp;
-use crate::timed::{Stages, Timed};
+use crate::timed::{Flights, Stages, Timed};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -47,6 +47,9 @@ const CLOCK_NS: u64 = 1_000_000_000;
 /// Time from one snapshot to the next, at least, ns: books that break again and again are not to
 /// keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
+
+/// Stamps of orders that left, kept until they are taken, which is when nothing comes.
+const STAMPS: u32 = 64;
 
 /// How long a server's station is believed; it is asked again before that.
 const STATION_LIFETIME: Duration = Duration::from_secs(10);
@@ -91,6 +94,9 @@ pub struct TraderConfig {
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
     pub measure: bool,
+    /// Measure from wire to wire, too, by the device's stamps of the feed's frame and the order's:
+    /// costs a completion for each order. Means [`TraderConfig::measure`].
+    pub stamp_orders: bool,
 }
 
 /// Why a trader was not made.
@@ -160,6 +166,7 @@ pub struct Trader<S> {
     clock: Option<Clock>,
     time_base: Option<TimeBase>,
     stages: Option<Stages>,
+    flights: Option<Flights>,
     house_ns: u64,
     clock_ns: u64,
     dropped: Dropped,
@@ -237,7 +244,8 @@ impl<S: Strategy> Trader<S> {
         let mac = |path: ferrocx::verbs::Path| Mac(path.dmac.0);
         let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
         let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
-        let feed = RxQueueConfig { timestamps: config.measure, ..RxQueueConfig::default() };
+        let measure = config.measure || config.stamp_orders;
+        let feed = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
         let plain = RxQueueConfig::default();
         let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
         let own = SocketAddrV4::new(config.address, config.answers_port);
@@ -258,7 +266,9 @@ impl<S: Strategy> Trader<S> {
                 is_snapshot,
             };
             let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
-            let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
+            let timestamps = if config.stamp_orders && !is_snapshot { STAMPS } else { 0 };
+            let tx = TxQueueConfig { timestamps, ..TxQueueConfig::default() };
+            let tx = TxQueue::new(device, port.pool(), &tx)?;
             Ok((fed, Gateway::idle(gateway, tx, now_ns())?))
         };
         let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
@@ -274,10 +284,11 @@ impl<S: Strategy> Trader<S> {
             None => None,
         };
         gateway.begin(now_ns());
-        gateway.line().set_timed(config.measure);
+        gateway.line().set_timed(measure);
+        gateway.line().set_stamped(config.stamp_orders);
         let rounds = engine.orders().looks_per_round() as u64 * u64::from(LOOKS);
         let watch_every_ns = config.answer_timeout_ms.saturating_mul(1_000_000) / rounds;
-        let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
+        let clock = measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
             engine,
             gateway,
@@ -297,7 +308,8 @@ impl<S: Strategy> Trader<S> {
             },
             time_base: clock.as_ref().map(Clock::time_base),
             clock,
-            stages: config.measure.then(Stages::default),
+            stages: measure.then(Stages::default),
+            flights: config.stamp_orders.then(Flights::default),
             house_ns: 0,
             // An update makes its error good in the time since the last one: not a moment later.
             clock_ns: now_ns().saturating_add(CLOCK_NS),
@@ -352,6 +364,9 @@ impl<S: Strategy> Trader<S> {
         if let Some((_, session)) = &mut self.snapshot {
             is_busy |= session.poll(now);
         }
+        if !is_busy && self.flights.is_some() {
+            is_busy = self.take_stamps();
+        }
         if !is_busy && now >= self.house_ns {
             is_busy = true;
             self.keep_house(now);
@@ -373,6 +388,11 @@ impl<S: Strategy> Trader<S> {
         {
             let stamp = mbuf.rx_timestamp().zip(self.time_base);
             let wire_ns = stamp.map_or(now, |(ticks, base)| base.to_ns(ticks));
+            if let (Some(flights), Some((ticks, _)), Some(frame)) =
+                (&mut self.flights, stamp, times.frame)
+            {
+                flights.note(frame, ticks);
+            }
             stages.record(wire_ns, self.engine.strategy().told_ns(), times);
         }
         fed.rx.cache().put(mbuf);
@@ -421,6 +441,23 @@ impl<S: Strategy> Trader<S> {
         if self.request.write(&mut frame).is_ok() {
             self.gateway.line().send_frame(&frame);
         }
+    }
+
+    /// Takes the device's stamps of orders that left; returns whether there was one.
+    fn take_stamps(&mut self) -> bool {
+        let Self { flights: Some(flights), stages: Some(stages), time_base: Some(base), .. } = self
+        else {
+            return false;
+        };
+        let mut is_one = false;
+        while let Some(left) = self.gateway.line().tx().next_timestamp() {
+            is_one = true;
+            if let Some(came_ticks) = flights.take(left.id) {
+                let took_ns = base.to_ns(left.ticks).saturating_sub(base.to_ns(came_ticks));
+                stages.wire_to_wire.saturating_record(took_ns);
+            }
+        }
+        is_one
     }
 
     /// Gives up books that may be wrong, and asks for them as they stand; `false` if nobody can be

@@ -165,3 +165,21 @@ fn an_exchange_that_moved_is_found_again() {
     day.until_open();
     day.trade();
 }
+
+/// Each order that follows a frame of the feed has a time of each stage, and one from the stamp of
+/// that frame to the stamp of its own, by one clock.
+#[test]
+fn what_is_measured_is_every_stage_and_the_way_from_stamp_to_stamp() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.stamp_orders = true);
+    day.until("to have stamps of ten orders", |day| {
+        day.venue(|venue| venue.step(now_ns()));
+        day.trader.stages().unwrap().wire_to_wire.len() >= 10
+    });
+    day.settle();
+    let stages = day.trader.stages().unwrap();
+    let (whole, decided) = (&stages.wire_to_wire, &stages.book_to_decision);
+    assert!(whole.len() <= decided.len(), "{} of {}", whole.len(), decided.len());
+    // It has all three parts in it, but for the tick of the clock that it is told in.
+    assert!(whole.max() + 100 >= stages.decision_to_doorbell.min() && whole.min() > 0);
+    assert_eq!(decided.len(), stages.wire_to_book.len() + stages.impossible);
+}
