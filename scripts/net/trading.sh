@@ -23,8 +23,9 @@ trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
      signals.
   5. 1 % of each line is lost, 1 % comes late, and 10,000 messages at a time are lost on both lines:
      in the end the books are the exchange's, and the table has the times of recovery.
-  6. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
-     engine (default: 20000 orders each). No figure is a NIC's.
+  6. Tick to trade over our queues on the model, in memory and by a TAP, and over the kernel's
+     sockets by the same TAP, same exchange, same engine (default: 20000 orders each). No figure is a
+     NIC's.
 Needs root. Exit status: 0 passed, 1 something is wrong, 77 skipped.
 USAGE
 }
@@ -140,6 +141,7 @@ requests = "198.18.0.1:9001"
 snapshots = "198.18.0.1:9002"
 user = "ferro"
 cancel_at_start = false
+measure = true
 symbols = ["NVDA"]
 [limits]
 position_shares = 100000000
@@ -180,6 +182,7 @@ fi
 [ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
 [ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
 [ $((stand + unfit)) -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
+grep '^wire to wire, by the device' "$work/second.out" || die "no order has the device's stamps"
 
 echo "---- the feed goes the trader's way while it is a member, and only then"
 sleep 1
