@@ -166,7 +166,8 @@ sleep 3
 in_kernel bridge mdb show dev br0 | grep -q 239.1.1.1 || die "the bridge knows of no member"
 kill -KILL $first
 wait $first 2>/dev/null || true
-in_kernel "$tick2trade" trade --config "$work/taker.toml" >"$work/second.out"
+in_kernel "$tick2trade" trade --config "$work/taker.toml" --pcap "$work/second.pcapng" \
+    >"$work/second.out"
 wait $exchange || die "the exchange ended badly"
 sed 's/^/exchange: /' "$work/exchange.out"
 tail -n 1 "$work/second.out" | sed 's/^/trader: /'
@@ -183,6 +184,15 @@ fi
 [ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
 [ $((stand + unfit)) -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
 grep '^wire to wire, by the device' "$work/second.out" || die "no order has the device's stamps"
+own="$work/second.pcapng"
+bad=$(tshark -r "$own" "${as[@]}" -Y "$complaint" 2>/dev/null | wc -l)
+stamped=$(tshark -r "$own" -Y 'frame.comment contains "our clock -"' 2>/dev/null | wc -l)
+feed=$(tshark -r "$own" "${as[@]}" -Y moldudp64 2>/dev/null | wc -l)
+echo "the trader's own capture: $feed packets of the feed, $stamped orders with the device's stamps"
+[ "$bad" -eq 0 ] || die "tshark complains about $bad frames of the trader's own capture"
+if [ "$feed" -lt 1000 ] || [ "$stamped" -lt 10 ]; then
+    die "the trader's own capture lacks feed or stamps"
+fi
 
 echo "---- the feed goes the trader's way while it is a member, and only then"
 sleep 1
@@ -220,6 +230,7 @@ done
 tshark -r "$work/bridge.pcapng" -Y 'frame.interface_name == "down0"' -w "$work/down0.pcapng" \
     2>/dev/null
 same_orders "$work/down0.pcapng"
+same_orders "$own"
 
 echo "---- killed while orders stand, and back"
 # quoter FILE: starts one, whose counts are in $work/counts.json after each SIGUSR2.

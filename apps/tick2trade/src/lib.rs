@@ -17,6 +17,7 @@
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
 //!   machine's doing.
+//! - [`capture`]: what came and went, with its times, as a file.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
 //! - [`programs`]: exchange and replay as processes of their own; [`operate`]: the trader as one,
 //!   with [`config`], its file, [`signals`], what it is asked, and [`counters`], what it reports.
@@ -48,6 +49,7 @@ use ferrocx_app_common::cores::{self, Costs, Setting};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 pub mod book;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod counters;

@@ -307,7 +307,7 @@ fn on_queues(
     plan: &Plan,
     mut trader: TraderConfig,
     near: Box<dyn Wire>,
-    far: impl Wire + Send,
+    far: impl Wire,
 ) -> Result<Run> {
     let (local, side) = pair(LocalConfig { seed: plan.seed, ..LocalConfig::default() })?;
     let mut nic = Nic::new(side, NicConfig::default());

@@ -12,6 +12,7 @@ use ferrocx_app_common::memory;
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::signal::Stop;
 
+use crate::capture::{Capture, Captured};
 use crate::cli;
 use crate::config::{Config, EXAMPLE, Traded};
 use crate::gateway::GatewayState;
@@ -161,6 +162,7 @@ struct Run<'a, S> {
     config: &'a Config,
     json: Option<&'a JsonTarget>,
     svg: Option<&'a Path>,
+    capture: Option<Capture>,
     port: Port,
     trader: Trader<S>,
 }
@@ -251,6 +253,11 @@ impl<S: Strategy> Run<'_, S> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
         self.report()?;
+        if let Some(Captured { frames, lost }) =
+            self.capture.take().map(Capture::finish).transpose()?
+        {
+            eprintln!("{frames} frames captured, {lost} lost for want of room");
+        }
         if let Some(path) = self.svg {
             let picture = latency::svg("from wire to wire", &self.times());
             fs::write(path, picture).with_context(|| path.display().to_string())?;
@@ -298,6 +305,12 @@ fn run<S: Strategy>(
     }
     let port = Port::open(&config.device).with_context(|| config.device.clone())?;
     let mut trader = Trader::new(&port, &config.trader, strategy)?;
+    let mut capture = None;
+    if let Some(path) = &args.pcap {
+        let (started, recorders) = Capture::start(path)?;
+        trader.record(recorders);
+        capture = Some(started);
+    }
     // Not before: threads that are made inherit the core.
     match config.core {
         Some(core) => {
@@ -320,7 +333,7 @@ fn run<S: Strategy>(
     eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
     lock_memory();
     let (json, svg) = (args.json.as_ref(), args.svg.as_deref());
-    let mut run = Run { config, json, svg, port, trader };
+    let mut run = Run { config, json, svg, capture, port, trader };
     let is_over = run.trade(stop, asked)?;
     run.end(is_over)
 }
@@ -339,6 +352,7 @@ mod tests {
             late: false,
             enable: false,
             json: None,
+            pcap: None,
             svg: None,
             check: true,
         }

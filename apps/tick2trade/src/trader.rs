@@ -11,6 +11,7 @@
 //! before the next is looked at. ARP and the reports that keep the groups coming are
 //! [`Network`]'s, whose turn comes when there is time.
 
+mod measured;
 mod operation;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -27,6 +28,7 @@ use ferrocx::{
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+use self::measured::note_came;
 pub use self::operation::Closing;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
@@ -245,12 +247,11 @@ impl<S: Strategy> Trader<S> {
         let orders_mac = mac(network.resolve_and_wait((*config.orders.ip()).into())?);
         let requests_mac = mac(network.resolve_and_wait((*config.requests.ip()).into())?);
         let measure = config.measure || config.stamp_orders;
-        let feed = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
-        let plain = RxQueueConfig::default();
+        let rx = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
         let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
         let own = SocketAddrV4::new(config.address, config.answers_port);
         let [a, b] = config.lines;
-        let feeds = [udp(a, &feed)?, udp(b, &feed)?, udp(own, &plain)?];
+        let feeds = [udp(a, &rx)?, udp(b, &rx)?, udp(own, &rx)?];
         for line in config.lines {
             network.join((*line.ip()).into(), None, None)?;
         }
@@ -265,7 +266,7 @@ impl<S: Strategy> Trader<S> {
                 timeout_ms: config.timeout_ms,
                 is_snapshot,
             };
-            let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
+            let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &rx)?;
             let timestamps = if config.stamp_orders && !is_snapshot { STAMPS } else { 0 };
             let tx = TxQueueConfig { timestamps, ..TxQueueConfig::default() };
             let tx = TxQueue::new(device, port.pool(), &tx)?;
@@ -380,6 +381,7 @@ impl<S: Strategy> Trader<S> {
     fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
         let fed = &mut self.feeds[source as usize];
         let (now, line) = (now_ns(), self.gateway.line());
+        note_came(line, &mbuf, now, self.time_base);
         if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
             self.dropped.count(why);
         }
@@ -400,6 +402,7 @@ impl<S: Strategy> Trader<S> {
 
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
+        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
         match read(&mbuf, self.orders.address) {
             Ok(packet) => self.gateway.receive(&packet, now_ns(), &mut self.engine),
             Err(why) => self.dropped.count(why),
@@ -413,6 +416,7 @@ impl<S: Strategy> Trader<S> {
     fn snapshot_frame(&mut self) -> bool {
         let Some((fed, session)) = &mut self.snapshot else { return false };
         let Some(mbuf) = fed.rx.rx_one() else { return false };
+        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
         match read(&mbuf, fed.address) {
             Ok(packet) => {
                 let (engine, line) = (&mut self.engine, self.gateway.line());
@@ -441,23 +445,6 @@ impl<S: Strategy> Trader<S> {
         if self.request.write(&mut frame).is_ok() {
             self.gateway.line().send_frame(&frame);
         }
-    }
-
-    /// Takes the device's stamps of orders that left; returns whether there was one.
-    fn take_stamps(&mut self) -> bool {
-        let Self { flights: Some(flights), stages: Some(stages), time_base: Some(base), .. } = self
-        else {
-            return false;
-        };
-        let mut is_one = false;
-        while let Some(left) = self.gateway.line().tx().next_timestamp() {
-            is_one = true;
-            if let Some(came_ticks) = flights.take(left.id) {
-                let took_ns = base.to_ns(left.ticks).saturating_sub(base.to_ns(came_ticks));
-                stages.wire_to_wire.saturating_record(took_ns);
-            }
-        }
-        is_one
     }
 
     /// Gives up books that may be wrong, and asks for them as they stand; `false` if nobody can be
@@ -490,12 +477,6 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// How far time stamps may be off, ns: what the last comparison of the device's clock with ours
-    /// is good for. `None` if nothing is measured.
-    pub fn stamp_error_ns(&self) -> Option<u64> {
-        self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
-    }
-
     /// Feed, books, orders.
     pub const fn engine(&self) -> &Engine<Timed<S>> {
         &self.engine
@@ -510,16 +491,6 @@ impl<S: Strategy> Trader<S> {
     /// there; one that ends before that is tried again. `None` without a server of them.
     pub fn joining(&self) -> Option<GatewayState> {
         self.snapshot.as_ref().map(|(_, session)| session.state())
-    }
-
-    /// Where the time went, if it was to be measured.
-    pub const fn stages(&self) -> Option<&Stages> {
-        self.stages.as_ref()
-    }
-
-    /// Forgets the times so far.
-    pub fn forget_times(&mut self) {
-        self.stages = self.stages.take().map(|_| Stages::default());
     }
 
     /// Frames that a rule led here and that are not what they should be.
