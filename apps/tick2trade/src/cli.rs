@@ -174,7 +174,7 @@ pub struct Trade {
     #[arg(long, value_name = "FILE")]
     pub json: Option<JsonTarget>,
     /// Write every frame of feed and sessions to this pcapng file, with the device's stamps if the
-    /// file says `measure = true`; a thread that is on no core of the trader's does it
+    /// file says `measure = true`; a thread of its own does it
     #[arg(long, value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Draw into this file at the end where the time went, if the file says `measure = true`
