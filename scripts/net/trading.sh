@@ -24,8 +24,8 @@ trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
   5. 1 % of each line is lost, 1 % comes late, and 10,000 messages at a time are lost on both lines:
      in the end the books are the exchange's, and the table has the times of recovery.
   6. Tick to trade over our queues on the model, in memory and by a TAP, and over the kernel's
-     sockets by the same TAP, same exchange, same engine (default: 20000 orders each). No figure is a
-     NIC's.
+     sockets by the same TAP, same exchange, same engine (default: 20000 orders each). No figure is
+     a NIC's.
 Needs root. Exit status: 0 passed, 1 something is wrong, 77 skipped.
 USAGE
 }

@@ -1,7 +1,7 @@
 //! What a trader took and sent, with its times, as a pcapng file.
 //!
-//! The core that polls copies each frame into a ring of memory and goes on: what finds no room there
-//! is lost to the file, and counted. A thread of its own writes.
+//! The core that polls copies each frame into a ring of memory and goes on: what finds no room is
+//! lost to the file, and counted. A thread of its own writes.
 //!
 //! | frame | its time |
 //! |---|---|

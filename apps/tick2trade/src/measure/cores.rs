@@ -160,7 +160,8 @@ mod tests {
         let expected = [
             "  core of the engine: another thread had it 1 times, 1.00 ms in all, 1.00 ms at most",
             "  core of the engine: the machine had it 2 times, 2.02 ms in all, 2.00 ms at most",
-            "  core of the exchange: another thread had it 0 times, 0.00 ms in all, 0.00 ms at most",
+            "  core of the exchange: another thread had it 0 times, 0.00 ms in all, 0.00 ms at \
+             most",
             "  core of the exchange: the machine had it 2 times, 3.03 ms in all, 3.00 ms at most",
         ];
         assert_eq!(absences.to_string().lines().collect::<Vec<_>>(), expected);
