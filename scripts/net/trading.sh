@@ -23,8 +23,9 @@ trading.sh: tick2trade against the kernel's sockets, and before tshark's eyes.
      signals.
   5. 1 % of each line is lost, 1 % comes late, and 10,000 messages at a time are lost on both lines:
      in the end the books are the exchange's, and the table has the times of recovery.
-  6. Tick to trade over our queues on the model and over the kernel's sockets, same exchange, same
-     engine (default: 20000 orders each). No figure is a NIC's.
+  6. Tick to trade over our queues on the model, in memory and by a TAP, and over the kernel's
+     sockets by the same TAP, same exchange, same engine (default: 20000 orders each). No figure is
+     a NIC's.
 Needs root. Exit status: 0 passed, 1 something is wrong, 77 skipped.
 USAGE
 }
@@ -140,6 +141,7 @@ requests = "198.18.0.1:9001"
 snapshots = "198.18.0.1:9002"
 user = "ferro"
 cancel_at_start = false
+measure = true
 symbols = ["NVDA"]
 [limits]
 position_shares = 100000000
@@ -164,7 +166,8 @@ sleep 3
 in_kernel bridge mdb show dev br0 | grep -q 239.1.1.1 || die "the bridge knows of no member"
 kill -KILL $first
 wait $first 2>/dev/null || true
-in_kernel "$tick2trade" trade --config "$work/taker.toml" >"$work/second.out"
+in_kernel "$tick2trade" trade --config "$work/taker.toml" --pcap "$work/second.pcapng" \
+    >"$work/second.out"
 wait $exchange || die "the exchange ended badly"
 sed 's/^/exchange: /' "$work/exchange.out"
 tail -n 1 "$work/second.out" | sed 's/^/trader: /'
@@ -180,6 +183,17 @@ fi
 [ "$next" -eq $((highest + 1)) ] || die "the next order would be $next, behind $highest"
 [ "$position" -eq "$executed" ] || die "$position shares held, $executed executed"
 [ $((stand + unfit)) -eq 0 ] || die "$stand orders stand, $unfit answers do not fit"
+grep '^wire to wire, by the device' "$work/second.out" || die "no order has the device's stamps"
+own="$work/second.pcapng"
+# seen_by_trader FILTER: how many frames of the trader's own capture match.
+seen_by_trader() { tshark -r "$own" "${as[@]}" -Y "$1" 2>/dev/null | wc -l; }
+sent='frame.packet_flags_direction == 2 && tcp.len > 0'
+stamped=$(seen_by_trader "$sent && !(frame.comment contains \"no stamp\")")
+feed=$(seen_by_trader moldudp64)
+echo "the trader's own capture: $feed packets of the feed, $stamped orders with the device's stamps"
+if [ "$feed" -lt 1000 ] || [ "$stamped" -lt 10 ]; then
+    die "the trader's own capture lacks feed or stamps"
+fi
 
 echo "---- the feed goes the trader's way while it is a member, and only then"
 sleep 1

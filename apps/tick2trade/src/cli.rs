@@ -173,6 +173,13 @@ pub struct Trade {
     /// Write all counts to this file at the end and at each SIGUSR2, - for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<JsonTarget>,
+    /// Write every frame of feed and sessions to this pcapng file, with the device's stamps if the
+    /// file says `measure = true`; a thread of its own does it
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
+    /// Draw into this file at the end where the time went, if the file says `measure = true`
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
     /// Only check the file
     #[arg(long)]
     pub check: bool,

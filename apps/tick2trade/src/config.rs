@@ -80,6 +80,9 @@ pub struct File {
     /// If this file is there at the start, the kill switch is thrown; throwing it makes the file.
     /// Without one a restart knows of a kill only what the exchange was told.
     pub kill_file: Option<PathBuf>,
+    /// Times of each stage, and from wire to wire by the device, come with each report.
+    #[serde(default)]
+    pub measure: bool,
     /// Securities that may be traded, up to 8 characters each.
     pub symbols: Vec<String>,
     /// What may be sent at most.
@@ -399,7 +402,8 @@ impl Config {
             answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
             cancels_at_start: file.cancel_at_start,
             engine: EngineConfig { feed: file.feed.check()?, books, orders },
-            measure: false,
+            measure: file.measure,
+            stamp_orders: file.measure,
         };
         let File { device, core, kill_file, .. } = file;
         Ok(Self { device, core, kill_file, trader, strategy })

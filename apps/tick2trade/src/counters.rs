@@ -202,7 +202,20 @@ impl Counters {
                 ("unsent", stats.unsent),
             ],
         );
+        let books = engine.books();
+        self.add(
+            "books",
+            [
+                ("listed", books.iter().len() as u64),
+                ("suspect", books.suspects() as u64),
+                ("orders", books.order_count() as u64),
+            ],
+        );
+        self.add("messages that no book took", books.errors_by_reason());
+        self.add("orders that a check refused", engine.refused());
         self.add_orders(engine.orders());
+        self.add("answers of the exchange", engine.orders().told().kinds());
+        self.add("rejects of the exchange", engine.orders().told().rejects());
     }
 
     /// A session, its last connection, and its send queue.

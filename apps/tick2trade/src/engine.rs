@@ -17,7 +17,7 @@
 
 use crate::book::{self, Book, BookError, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
-use crate::orders::{BadCapacity, OrderEntry, OrderEvent, OrdersConfig, Watched};
+use crate::orders::{BadCapacity, OrderEntry, OrderEvent, OrdersConfig, Refused, Watched};
 use crate::proto::glimpse::SnapshotMessage;
 use crate::proto::itch::{Message, StockDirectory};
 use crate::proto::{mold, ouch};
@@ -291,6 +291,12 @@ impl<S: Strategy> Engine<S> {
     /// The strategy.
     pub const fn strategy(&self) -> &S {
         &self.market.strategy
+    }
+
+    /// Orders, replacements and cancels of the strategy's that a check refused, by the names of
+    /// [`Refused::REASONS`].
+    pub fn refused(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        Refused::REASONS.into_iter().zip(self.market.notes.refused)
     }
 
     /// What happened so far.

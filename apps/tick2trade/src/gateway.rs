@@ -311,13 +311,15 @@ impl Gateway {
         }
     }
 
-    /// Does what is due: sends again, beats, connects anew.
-    pub fn poll(&mut self, now_ns: u64) {
+    /// Does what is due: sends again, beats, connects anew; returns whether anything was.
+    pub fn poll(&mut self, now_ns: u64) -> bool {
         self.line.set_now(now_ns);
-        self.line.poll();
+        let before = self.state;
+        let is_sent = self.line.poll();
         self.follow(now_ns);
         let is_late =
             || now_ns.saturating_sub(self.progress_ns) >= self.config.timeout_ms.saturating_mul(MS);
+        let mut is_said = false;
         match self.state {
             GatewayState::LoggingIn | GatewayState::Replaying if is_late() => self.give_up(now_ns),
             GatewayState::LoggingIn | GatewayState::Replaying | GatewayState::Open => {
@@ -325,12 +327,13 @@ impl Gateway {
                 if let Some(ended) = self.soup.poll(now_ns, &mut self.outbox) {
                     self.end(ended, now_ns);
                 } else if !self.outbox.is_empty() {
-                    self.line.send_bytes(&self.outbox);
+                    is_said = self.line.send_bytes(&self.outbox);
                 }
             }
             GatewayState::Waiting(until) if until <= now_ns => self.connect(now_ns),
             _ => {}
         }
+        is_sent || is_said || self.state != before
     }
 
     /// Follows the state of the connection.

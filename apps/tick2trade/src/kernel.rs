@@ -45,7 +45,7 @@ impl Outbox for SocketLine {
     fn send(&mut self, packet: &[u8]) -> bool {
         let asked_ns = now_ns();
         let is_sent = self.is_open && self.stream.write(packet).is_ok_and(|n| n == packet.len());
-        self.times = SendTimes { asked_ns, rung_ns: now_ns() };
+        self.times = SendTimes { asked_ns, rung_ns: now_ns(), frame: None };
         is_sent
     }
 }
@@ -130,23 +130,25 @@ impl<S: Strategy> KernelTrader<S> {
         })
     }
 
-    /// Waits as it was told to, and takes what came.
+    /// Waits as it was told to, and takes what came or is due; returns whether anything was.
     ///
     /// # Errors
     /// The system's; a session that ended.
-    pub fn poll(&mut self) -> io::Result<()> {
+    pub fn poll(&mut self) -> io::Result<bool> {
         if let Some(set) = &self.epoll {
             let mut events: [std::mem::MaybeUninit<epoll::Event>; 4] =
                 [const { std::mem::MaybeUninit::uninit() }; 4];
             let wait = Timespec { tv_sec: 0, tv_nsec: WAIT.as_nanos() as _ };
             epoll::wait(set, &mut events[..], Some(&wait))?;
         }
+        let mut is_busy = false;
         for source in [Source::A, Source::B, Source::Retransmission] {
-            self.datagrams(source)?;
+            is_busy |= self.datagrams(source)?;
         }
-        self.bytes()?;
+        is_busy |= self.bytes()?;
         let now = now_ns();
         if let Some(Request { packet, .. }) = self.engine.poll(now, &mut self.line) {
+            is_busy = true;
             self.answers.send_to(packet.as_bytes(), self.requests)?;
         }
         self.outbox.clear();
@@ -154,21 +156,25 @@ impl<S: Strategy> KernelTrader<S> {
             return Err(io::Error::other(ended));
         }
         if !self.outbox.is_empty() {
+            is_busy = true;
             self.line.stream.write_all(&self.outbox)?;
         }
-        Ok(())
+        Ok(is_busy)
     }
 
-    fn datagrams(&mut self, source: Source) -> io::Result<()> {
+    /// Takes what a line has; returns whether it had anything.
+    fn datagrams(&mut self, source: Source) -> io::Result<bool> {
         // As on the queues, nothing is looked at before the day's answers are known.
         if !self.line.is_open {
-            return Ok(());
+            return Ok(false);
         }
+        let mut is_busy = false;
         let socket = match source {
             Source::Retransmission => &self.answers,
             line => &self.lines[line as usize],
         };
         while let Some(len) = there(socket.recv(&mut self.buffer))? {
+            is_busy = true;
             let now = now_ns();
             self.line.times = SendTimes::default();
             self.engine.feed(source, &self.buffer[..len], now, &mut self.line);
@@ -176,11 +182,14 @@ impl<S: Strategy> KernelTrader<S> {
                 self.stages.record(now, self.engine.strategy().told_ns(), self.line.times);
             }
         }
-        Ok(())
+        Ok(is_busy)
     }
 
-    fn bytes(&mut self) -> io::Result<()> {
+    /// Takes what the connection has; returns whether it had anything.
+    fn bytes(&mut self) -> io::Result<bool> {
+        let mut is_busy = false;
         while let Some(len) = there(self.line.stream.read(&mut self.buffer))? {
+            is_busy = true;
             if len == 0 {
                 return Err(io::Error::new(ErrorKind::UnexpectedEof, "the exchange closed"));
             }
@@ -204,7 +213,7 @@ impl<S: Strategy> KernelTrader<S> {
                 }
             }
         }
-        Ok(())
+        Ok(is_busy)
     }
 
     /// Whether orders pass.

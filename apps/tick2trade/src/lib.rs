@@ -17,6 +17,7 @@
 //! - [`exchange`]: something to trade with: matching, feed, accounts, at the end of a wire.
 //! - [`measure`], with [`timed`] and [`latency`]: how long it takes; [`watch`]: what of it is the
 //!   machine's doing.
+//! - [`capture`]: what came and went, with its times, as a file.
 //! - [`replay`]: a recorded day again, with the same orders; [`day`]: a day for strangers to judge.
 //! - [`programs`]: exchange and replay as processes of their own; [`operate`]: the trader as one,
 //!   with [`config`], its file, [`signals`], what it is asked, and [`counters`], what it reports.
@@ -48,6 +49,7 @@ use ferrocx_app_common::cores::{self, Costs, Setting};
 use ferrocx_app_common::{report::JsonTarget, signal::Stop};
 
 pub mod book;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod counters;
@@ -144,16 +146,20 @@ fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
     }
 }
 
+/// Whether a picture can be drawn there.
+pub(crate) fn check_svg(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
+        bail!("--svg {}: name a file in a folder that is there", path.display());
+    }
+    Ok(())
+}
+
 fn measure(args: &cli::Measure) -> Result<()> {
     for target in [&args.json, &args.counts].into_iter().flatten() {
         target.check()?;
     }
-    if let Some(path) = &args.svg {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
-            bail!("--svg {}: name a file in a folder that is there", path.display());
-        }
-    }
+    args.svg.as_deref().map_or(Ok(()), check_svg)?;
     let cores = cores_of_two(args)?;
     cores.iter().for_each(|[engine, _]| operate::warn_of(engine.id));
     let report = measure::run(&measure::Plan {

@@ -11,9 +11,10 @@
 //! At the end the engine's books are compared with the exchange's, level by level: whatever was
 //! lost or came late on the way, nothing may be missing.
 
+mod cores;
 mod report;
 
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -24,14 +25,10 @@ use anyhow::{Context, Result, anyhow, bail};
 use core_affinity::CoreId;
 use ferrocx::bus::local::{LocalConfig, pair};
 use ferrocx::model::runner::{Runner, RunnerConfig};
-use ferrocx::model::wire::{Capture, CaptureFile, TapWire, Wire, link};
+use ferrocx::model::wire::{Capture, CaptureFile, PacketWire, TapWire, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::{Port, PortConfig};
 use hdrhistogram::Histogram;
-use thread_priority::{
-    RealtimeThreadSchedulePolicy, ThreadPriority, ThreadPriorityValue, ThreadSchedulePolicy,
-    set_thread_priority_and_policy, thread_native_id,
-};
 
 use crate::book::{Books, BooksConfig, Health};
 use crate::counters::Counters;
@@ -40,7 +37,7 @@ use crate::exchange::{Venue, VenueConfig, VenueStats};
 use crate::feed::ArbiterConfig;
 use crate::gateway::GatewayState;
 use crate::kernel::{KernelTrader, Waiting};
-use crate::latency::{Row, histogram, now_ns};
+use crate::latency::{Row, now_ns};
 use crate::operate::lock_memory;
 use crate::orders::OrdersConfig;
 use crate::proto::Side;
@@ -48,10 +45,11 @@ use crate::risk::Limits;
 use crate::strategy::Taker;
 use crate::timed::Stages;
 use crate::trader::{Trader, TraderConfig};
-use crate::watch::{Absence, Watch, is_disturbed};
+use crate::watch::{Absence, Watch};
 
+use cores::{Absences, spin_beside, take_core};
+use report::{BY_TAP, KERNEL_AWAKE, KERNEL_BUSY, KERNEL_EPOLL, RECOVERY, UNDISTURBED, WHOLE};
 pub use report::{FeedReport, Report, RowReport};
-use report::{KERNEL_BUSY, KERNEL_EPOLL, RECOVERY, UNDISTURBED, WHOLE};
 
 /// Bytes that the wire holds.
 const WIRE_BYTES: usize = 4 << 20;
@@ -117,6 +115,11 @@ impl Phase {
     fn set(&self, phase: u8) {
         self.phase.fetch_max(phase, Ordering::AcqRel);
     }
+
+    /// Whether what counts has begun, and `is_measured` does not say so yet; it does then.
+    fn begins(&self, is_measured: &mut bool) -> bool {
+        self.get() == Self::MEASURED && !std::mem::replace(is_measured, true)
+    }
 }
 
 /// What a run on one kind of transport gave.
@@ -124,45 +127,40 @@ impl Phase {
 struct Run {
     venue: VenueStats,
     stages: Stages,
-    /// When the engine's thread and the exchange's were away.
-    absences: [Vec<Absence>; 2],
+    absences: Absences,
     feed: Option<(FeedReport, Histogram<u64>)>,
     counters: Counters,
 }
 
 impl Run {
-    /// Times of the orders during which neither thread was away.
-    fn undisturbed(&self) -> Histogram<u64> {
-        let mut times = histogram();
-        for &(from_ns, took_ns) in &self.venue.times {
-            if !self.absences.iter().any(|absences| is_disturbed(absences, from_ns, took_ns)) {
-                times.saturating_record(took_ns);
-            }
-        }
-        times
-    }
-
-    /// Two rows, of all orders and of those whose threads were there, and a line about the others.
+    /// Two rows, of all orders and of those whose cores were there, and a line about the others.
     fn rows(&self, name: &str, text: &mut String) -> [Row; 2] {
-        let (all, undisturbed) = (&self.venue.wire_to_wire, self.undisturbed());
-        let away = |absences: &[Absence]| {
-            let waited = || absences.iter().map(|absence| absence.waited_ns);
-            let ms = |ns: u64| ns as f64 / 1e6;
-            let (sum, longest) = (ms(waited().sum()), ms(waited().max().unwrap_or(0)));
-            format!("{} times, {sum:.2} ms in all, {longest:.2} ms at most", absences.len())
-        };
-        let [engine, exchange] = &self.absences;
+        let (all, undisturbed) =
+            (&self.venue.wire_to_wire, self.absences.undisturbed(&self.venue.times));
         *text += &format!(
-            "{name}: another thread had the engine's core {}, the exchange's {}; {} of {} orders \
-             were on their way then, and are not in \"{name}{UNDISTURBED}\"\n",
-            away(engine),
-            away(exchange),
+            "{name}: {} of {} orders were on their way while a core was not there, or behind such \
+             an order, and are not in \"{name}{UNDISTURBED}\"\n{}",
             all.len() - undisturbed.len(),
             all.len(),
+            self.absences,
         );
         [Row::new(name, all), Row::new(format!("{name}{UNDISTURBED}"), &undisturbed)]
     }
 }
+
+/// How the engine waits on the kernel's sockets, and whether somebody spins on its core beside it.
+#[derive(Debug, Clone, Copy)]
+struct Baseline {
+    name: &'static str,
+    waiting: Waiting,
+    is_awake: bool,
+}
+
+const BASELINES: [Baseline; 3] = [
+    Baseline { name: KERNEL_BUSY, waiting: Waiting::Busy, is_awake: false },
+    Baseline { name: KERNEL_EPOLL, waiting: Waiting::Epoll, is_awake: false },
+    Baseline { name: KERNEL_AWAKE, waiting: Waiting::Epoll, is_awake: true },
+];
 
 /// The levels of one side of a book, the best first: price, shares and orders.
 type Depth = Vec<(u32, u64, u32)>;
@@ -182,7 +180,7 @@ struct Closed {
 /// # Errors
 /// One sentence about what did not work.
 pub fn run(plan: &Plan) -> Result<Report> {
-    let ours = on_queues(plan)?;
+    let ours = in_memory(plan)?;
     let mut rows =
         ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
     let mut away = String::new();
@@ -192,18 +190,23 @@ pub fn run(plan: &Plan) -> Result<Report> {
         rows.push(Row::new(RECOVERY, &recovery));
     }
     if let Some(tap) = &plan.baseline {
-        for (name, waiting) in [(KERNEL_BUSY, Waiting::Busy), (KERNEL_EPOLL, Waiting::Epoll)] {
-            let kernel = on_sockets(plan, tap, waiting)?;
-            rows.extend(kernel.rows(name, &mut away));
-            if waiting == Waiting::Busy {
+        let mut kernels = Vec::new();
+        // Who is on no core of its own has nobody beside it.
+        let possible = |baseline: &Baseline| !baseline.is_awake || plan.cores.is_some();
+        for baseline in BASELINES.into_iter().filter(possible) {
+            let kernel = on_sockets(plan, tap, baseline)?;
+            kernels.extend(kernel.rows(baseline.name, &mut away));
+            if baseline.waiting == Waiting::Busy {
                 let names = [
                     "kernel: read to book",
                     "kernel: book to decision",
                     "kernel: decision to send",
                 ];
-                rows.extend(kernel.stages.rows(names));
+                kernels.extend(kernel.stages.rows(names));
             }
         }
+        rows.extend(by_tap(plan, tap)?.rows(BY_TAP, &mut away));
+        rows.extend(kernels);
     }
     let without_baseline = plan.baseline.is_none();
     let (interval_ns, cores) = (plan.interval_ns, plan.cores);
@@ -233,7 +236,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
     };
     let traded = venue.symbols.last().copied().into_iter().collect();
     TraderConfig {
-        address: std::net::Ipv4Addr::from(u32::from(venue.address) + 1),
+        address: Ipv4Addr::from(u32::from(venue.address) + 1),
         prefix_len: 24,
         gateway: None,
         lines: venue.lines,
@@ -255,6 +258,7 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
             orders: OrdersConfig { symbols: traded, limits, ..OrdersConfig::default() },
         },
         measure: true,
+        stamp_orders: false,
     }
 }
 
@@ -268,7 +272,8 @@ pub const fn taker() -> Taker {
     Taker::new(0, PRICE, SHARES)
 }
 
-fn on_queues(plan: &Plan) -> Result<Run> {
+/// On queues, and the exchange at the other end of a wire in memory.
+fn in_memory(plan: &Plan) -> Result<Run> {
     let (near, far) = link(WIRE_BYTES);
     let mut near: Box<dyn Wire> = Box::new(near);
     let mut file = None;
@@ -279,6 +284,31 @@ fn on_queues(plan: &Plan) -> Result<Run> {
         near = Box::new(Capture::new(near, &capture, "trader")?);
         file = Some(capture);
     }
+    let config = venue_config(plan);
+    let run = on_queues(plan, trader_config(&config), near, far);
+    if let Some(file) = file {
+        file.flush()?;
+    }
+    run
+}
+
+/// On queues, and every frame by the TAP interface that the kernel's sockets are measured by: the
+/// exchange is at its end as it is for them, the model reads and writes the interface.
+fn by_tap(plan: &Plan, tap: &str) -> Result<Run> {
+    let far = TapWire::open(tap)?;
+    let mut trader = trader_config(&venue_config(plan));
+    // The first address is the kernel's.
+    trader.address = Ipv4Addr::from(u32::from(trader.address) + 1);
+    on_queues(plan, trader, Box::new(PacketWire::open(tap)?), far)
+}
+
+/// On queues of a model at the `near` end of a wire; the exchange is at the `far` one.
+fn on_queues(
+    plan: &Plan,
+    mut trader: TraderConfig,
+    near: Box<dyn Wire>,
+    far: impl Wire,
+) -> Result<Run> {
     let (local, side) = pair(LocalConfig { seed: plan.seed, ..LocalConfig::default() })?;
     let mut nic = Nic::new(side, NicConfig::default());
     nic.datapath_mut().plug(near);
@@ -292,16 +322,15 @@ fn on_queues(plan: &Plan) -> Result<Run> {
     local.keep(runner);
     let phase = Phase::default();
     let config = venue_config(plan);
-    let run = thread::scope(|scope| {
+    trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
+    trader.joins_late = plan.late != 0;
+    thread::scope(|scope| {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), far, &phase, true));
         let run = (|| -> Result<_> {
             // Each look of the port's own thread takes a core from a thread that polls.
             let housekeeping = Some(Duration::from_secs(1));
             let port = PortConfig { housekeeping, ..PortConfig::default() };
             let port = Port::from_transport(local, port)?;
-            let mut trader = trader_config(&config);
-            trader.snapshots = (plan.late != 0).then(|| snapshots(&config));
-            trader.joins_late = plan.late != 0;
             let mut trader = Trader::new(&port, &trader, taker())?;
             // Not before: threads that are made inherit core and priority.
             take_core(plan, 0)?;
@@ -309,21 +338,21 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             let _taken_over = helper.take_over();
             lock_memory();
             let mut watch = Watch::start(now_ns());
-            let mut seen = 0;
+            let (mut is_idle, mut is_measured) = (false, false);
             let until = now_ns() + PATIENCE_NS;
             while phase.get() != Phase::OVER {
-                watch.round(now_ns());
-                trader.poll();
+                watch.round(now_ns(), is_idle);
+                is_idle = !trader.poll();
                 phase.next.store(trader.engine().arbiter().next(), Ordering::Release);
                 // What was sent leaves, and what came arrives, without another thread's help.
-                helper.help();
+                is_idle &= !helper.help();
                 if trader.gateway().state() == GatewayState::Open {
                     phase.set(Phase::OPEN);
                 } else if phase.get() < Phase::OPEN && now_ns() > until {
                     bail!("order entry did not open: {:?}", trader.gateway().state());
                 }
-                if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
-                    seen = Phase::MEASURED;
+                if phase.begins(&mut is_measured) {
+                    is_idle = false;
                     trader.forget_times();
                     watch.forget();
                 }
@@ -355,25 +384,24 @@ fn on_queues(plan: &Plan) -> Result<Run> {
             stamp_error_ns,
             impossible_stamps: stages.impossible,
         };
-        let absences = [away, closed.absences];
+        let absences = Absences { engine: away, exchange: closed.absences, beside: None };
         Ok(Run { venue, stages, absences, feed: Some((feed, recovery)), counters })
-    });
-    if let Some(file) = file {
-        file.flush()?;
-    }
-    run
+    })
 }
 
-fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
+fn on_sockets(plan: &Plan, tap: &str, baseline: Baseline) -> Result<Run> {
     let wire = TapWire::open(tap)?;
     let phase = Phase::default();
     let config = venue_config(plan);
     thread::scope(|scope| {
         let exchange = scope.spawn(|| exchange(plan, config.clone(), wire, &phase, false));
+        let beside = plan.cores.filter(|_| baseline.is_awake);
+        let seen = &phase;
+        let beside = beside.map(|[core, _]| scope.spawn(move || spin_beside(core, seen)));
         let run = (|| -> Result<_> {
             let trader = trader_config(&config);
             let address = trader.address;
-            let trader = KernelTrader::new(&trader, taker(), waiting);
+            let trader = KernelTrader::new(&trader, taker(), baseline.waiting);
             let mut trader = trader.with_context(|| {
                 format!(
                     "no trader on {tap}: the interface is made before, by ip tuntap add {tap} mode \
@@ -383,15 +411,15 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
             take_core(plan, 0)?;
             lock_memory();
             let mut watch = Watch::start(now_ns());
-            let mut seen = 0;
+            let (mut is_idle, mut is_measured) = (false, false);
             while phase.get() != Phase::OVER {
-                watch.round(now_ns());
-                trader.poll()?;
+                watch.round(now_ns(), is_idle);
+                is_idle = !trader.poll()?;
                 if trader.is_open() {
                     phase.set(Phase::OPEN);
                 }
-                if phase.get() == Phase::MEASURED && seen != Phase::MEASURED {
-                    seen = Phase::MEASURED;
+                if phase.begins(&mut is_measured) {
+                    is_idle = false;
                     trader.forget_times();
                     watch.forget();
                 }
@@ -400,35 +428,14 @@ fn on_sockets(plan: &Plan, tap: &str, waiting: Waiting) -> Result<Run> {
         })();
         phase.set(Phase::OVER);
         let closed = exchange.join().map_err(|_| anyhow!("the exchange's thread panicked"))??;
-        let (stages, away) = run?;
-        let absences = [away, closed.absences];
+        let (stages, engine) = run?;
+        let beside = beside.map(|thread| {
+            thread.join().map_err(|_| anyhow!("the thread that spins beside panicked"))?
+        });
+        let absences = Absences { engine, exchange: closed.absences, beside: beside.transpose()? };
         let (venue, counters) = (closed.stats, Counters::default());
         Ok(Run { venue, stages, absences, feed: None, counters })
     })
-}
-
-/// Keeps this thread on a core of the plan's, and nearly everything else away from there, if it
-/// says so.
-fn take_core(plan: &Plan, index: usize) -> Result<()> {
-    let core = plan.cores.map(|cores| cores[index]);
-    if let Some(core) = core.filter(|&core| !core_affinity::set_for_current(core)) {
-        bail!("core {} is not one that this process may use", core.id);
-    }
-    if plan.realtime {
-        if core.is_none() {
-            bail!("--realtime needs two cores: of two such threads on one, one never runs");
-        }
-        let lowest =
-            ThreadPriority::Crossplatform(ThreadPriorityValue::try_from(1).unwrap_or_default());
-        let fifo = ThreadSchedulePolicy::Realtime(RealtimeThreadSchedulePolicy::Fifo);
-        set_thread_priority_and_policy(thread_native_id(), lowest, fifo).map_err(|error| {
-            anyhow!(
-                "--realtime: the kernel refuses SCHED_FIFO to this process ({error}); run it as \
-                 root, with CAP_SYS_NICE, or behind ulimit -r 1"
-            )
-        })?;
-    }
-    Ok(())
 }
 
 /// The engine's books, bids and offers of each in the order of their listing.
@@ -471,7 +478,7 @@ fn exchange(
     for _ in 0..plan.late {
         venue.step(now_ns());
     }
-    let mut watch = Watch::start(now_ns());
+    let (mut watch, mut is_idle) = (Watch::start(now_ns()), false);
     let until = now_ns() + PATIENCE_NS;
     while phase.get() < Phase::OPEN {
         venue.poll(now_ns());
@@ -492,14 +499,16 @@ fn exchange(
             let mut is_late = true;
             loop {
                 let now = now_ns();
-                watch.round(now);
+                watch.round(now, is_idle);
                 if now >= due {
                     watch.due(is_late, now);
                     break;
                 }
                 is_late = false;
-                venue.poll(now);
+                is_idle = !venue.poll(now);
             }
+            // What follows is work.
+            is_idle = false;
             if is_offer {
                 if plan.burst != 0 && tick == plan.warm_up + plan.ticks / 2 {
                     venue.burst_loss(plan.burst, now_ns());

@@ -12,9 +12,11 @@ use ferrocx_app_common::memory;
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::signal::Stop;
 
+use crate::capture::{Capture, Captured};
 use crate::cli;
 use crate::config::{Config, EXAMPLE, Traded};
 use crate::gateway::GatewayState;
+use crate::latency::{self, Row};
 use crate::proto::soup::Ended;
 use crate::signals::Asked;
 use crate::strategy::{Quoter, Strategy, Taker};
@@ -42,6 +44,14 @@ pub fn load(args: &cli::Trade) -> Result<Config> {
             "--late, and the file names no server of snapshots; give `snapshots` there"
         );
         config.trader.joins_late = true;
+    }
+    if let Some(svg) = &args.svg {
+        ensure!(
+            config.trader.measure,
+            "--svg {}, and nothing is measured; give `measure = true` in the file",
+            svg.display()
+        );
+        crate::check_svg(svg)?;
     }
     if let Some(file) = config.kill_file.as_deref().filter(|file| args.enable && file.exists()) {
         bail!(
@@ -151,6 +161,8 @@ pub(crate) fn listed(cores: &[CoreId]) -> String {
 struct Run<'a, S> {
     config: &'a Config,
     json: Option<&'a JsonTarget>,
+    svg: Option<&'a Path>,
+    capture: Option<Capture>,
     port: Port,
     trader: Trader<S>,
 }
@@ -204,13 +216,31 @@ impl<S: Strategy> Run<'_, S> {
         }
     }
 
-    /// Prints all counts, and writes them where the command line says.
+    /// Where the time went so far, if it is measured.
+    fn times(&self) -> Vec<Row> {
+        let Some(stages) = self.trader.stages() else { return Vec::new() };
+        let rows = stages.rows(["wire to book", "book to decision", "decision to doorbell"]);
+        let whole = Row::new("wire to wire, by the device", &stages.wire_to_wire);
+        rows.into_iter().chain([whole]).collect()
+    }
+
+    /// Prints all counts, and where the time went, and writes the counts where the command line
+    /// says.
     fn report(&mut self) -> Result<()> {
         let counters = self.trader.counters();
+        let mut text = counters.text();
+        let times = self.times();
+        if times.iter().any(|row| !row.times.is_empty()) {
+            text += &latency::table(&times);
+            text += &format!(
+                "wire to book: the device's clock is known to {} ns\n",
+                self.trader.stamp_error_ns().unwrap_or(0)
+            );
+        }
         if self.json == Some(&JsonTarget::Stdout) {
-            eprint!("{}", counters.text());
+            eprint!("{text}");
         } else {
-            print!("{}", counters.text());
+            print!("{text}");
         }
         if let Some(target) = self.json {
             target.write(&counters)?;
@@ -223,6 +253,15 @@ impl<S: Strategy> Run<'_, S> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
         self.report()?;
+        if let Some(Captured { frames, lost }) =
+            self.capture.take().map(Capture::finish).transpose()?
+        {
+            eprintln!("{frames} frames captured, {lost} lost for want of room");
+        }
+        if let Some(path) = self.svg {
+            let picture = latency::svg("from wire to wire", &self.times());
+            fs::write(path, picture).with_context(|| path.display().to_string())?;
+        }
         let orders = self.trader.engine().orders();
         let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
         let summary = format!(
@@ -266,6 +305,12 @@ fn run<S: Strategy>(
     }
     let port = Port::open(&config.device).with_context(|| config.device.clone())?;
     let mut trader = Trader::new(&port, &config.trader, strategy)?;
+    let mut capture = None;
+    if let Some(path) = &args.pcap {
+        let (started, recorders) = Capture::start(path)?;
+        trader.record(recorders);
+        capture = Some(started);
+    }
     // Not before: threads that are made inherit the core.
     match config.core {
         Some(core) => {
@@ -287,7 +332,8 @@ fn run<S: Strategy>(
     }
     eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
     lock_memory();
-    let mut run = Run { config, json: args.json.as_ref(), port, trader };
+    let (json, svg) = (args.json.as_ref(), args.svg.as_deref());
+    let mut run = Run { config, json, svg, capture, port, trader };
     let is_over = run.trade(stop, asked)?;
     run.end(is_over)
 }
@@ -306,6 +352,8 @@ mod tests {
             late: false,
             enable: false,
             json: None,
+            pcap: None,
+            svg: None,
             check: true,
         }
     }
@@ -343,6 +391,28 @@ mod tests {
         assert!(error.starts_with("--enable, and the kill switch is thrown while "), "{error}");
         args.enable = false;
         load(&args).unwrap();
+    }
+
+    #[test]
+    fn a_picture_of_what_nobody_measures_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("trade.toml");
+        let mut args = args(Some(path.clone()));
+        args.svg = Some("x.svg".into());
+        for (measure, refusal) in [
+            ("false", Some("--svg x.svg, and nothing is measured; give `measure = true`")),
+            ("true", None),
+        ] {
+            let text = EXAMPLE.replace("\nmeasure = false", &format!("\nmeasure = {measure}"));
+            fs::write(&path, text).unwrap();
+            let error = load(&args).err().map(|error| error.to_string());
+            assert_eq!(error.is_some(), refusal.is_some(), "{error:?}");
+            let said = error.unwrap_or_default();
+            assert!(said.starts_with(refusal.unwrap_or_default()), "{said}");
+        }
+        args.svg = Some("/no/such/x.svg".into());
+        let error = load(&args).unwrap_err().to_string();
+        assert_eq!(error, "--svg /no/such/x.svg: name a file in a folder that is there");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 use ferrocx::{Field, PrebuiltFrame, TxQueue};
 use ferrocx_net::packet::{Headers, Packet, Transport, tcp as flags};
 
+use crate::capture::Recorder;
 use crate::latency::now_ns;
 use crate::orders::{CANCEL_LEN, ENTER_LEN, REPLACE_LEN};
 use crate::strategy::Outbox;
@@ -77,11 +78,52 @@ impl Frames {
     }
 }
 
+/// A send queue, and who is told of what it sends.
+#[derive(Debug)]
+struct Way {
+    tx: TxQueue,
+    recorder: Option<Recorder>,
+    /// The device stamps what goes the short way.
+    is_stamped: bool,
+    /// One of the two is wanted of what goes the short way.
+    is_noted: bool,
+}
+
+impl Way {
+    const fn new(tx: TxQueue) -> Self {
+        Self { tx, recorder: None, is_stamped: false, is_noted: false }
+    }
+
+    /// Sends a frame that stands ready, by its number, and has it stamped and recorded as wanted.
+    #[cold]
+    fn send_noted<const FRAME: usize>(&mut self, frame: &PrebuiltFrame<FRAME>, number: u64) {
+        let is_sent = match self.is_stamped {
+            true => self.tx.send_one_stamped(frame, number),
+            false => self.tx.send_one(frame),
+        };
+        if is_sent && let Some(recorder) = &mut self.recorder {
+            recorder.left(frame.bytes(), now_ns(), self.is_stamped.then_some(number));
+        }
+    }
+
+    /// Sends a frame from a buffer of the pool. One that finds no buffer or no room is lost, as on
+    /// a wire; the connection repeats what matters.
+    fn transmit(&mut self, frame: &[u8]) {
+        let Some(mut mbuf) = self.tx.cache().get() else { return };
+        if mbuf.extend_from_slice(frame)
+            && self.tx.tx_burst(&mut ferrocx::Burst::<1>::from_iter([mbuf])) == 1
+            && let Some(recorder) = &mut self.recorder
+        {
+            recorder.left(frame, now_ns(), None);
+        }
+    }
+}
+
 /// A connection for orders, on a send queue of its own.
 #[derive(Debug)]
 pub struct OrderLine {
     tcp: tcp::Client,
-    tx: TxQueue,
+    way: Way,
     frames: Option<Frames>,
     is_open: bool,
     is_timed: bool,
@@ -98,13 +140,18 @@ impl OrderLine {
     pub fn connect(
         config: tcp::Config,
         initial: tcp::Seq,
-        mut tx: TxQueue,
+        tx: TxQueue,
         now_ns: u64,
     ) -> Result<Self, tcp::ConfigError> {
         let frames = Frames::new(&config);
-        let tcp = tcp::Client::connect(config, initial, now_ns, |frame| transmit(&mut tx, frame))?;
-        let times = SendTimes::default();
-        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+        let mut way = Way::new(tx);
+        let tcp = tcp::Client::connect(config, initial, now_ns, |frame| way.transmit(frame))?;
+        Ok(Self::new(tcp, way, frames, now_ns))
+    }
+
+    fn new(tcp: tcp::Client, way: Way, frames: Option<Frames>, now_ns: u64) -> Self {
+        let (is_open, is_timed, times, orders) = (false, false, SendTimes::default(), 0);
+        Self { tcp, way, frames, is_open, is_timed, now_ns, times, orders }
     }
 
     /// A line that is not connected: [`OrderLine::reconnect`] does that.
@@ -115,8 +162,7 @@ impl OrderLine {
         let frames = Frames::new(&config);
         let mut tcp = tcp::Client::connect(config, tcp::Seq(0), now_ns, |_| ())?;
         tcp.abort(|_| ());
-        let times = SendTimes::default();
-        Ok(Self { tcp, tx, frames, is_open: false, is_timed: false, now_ns, times, orders: 0 })
+        Ok(Self::new(tcp, Way::new(tx), frames, now_ns))
     }
 
     /// Ends this connection, if it has not ended, and starts another on the same queue.
@@ -129,9 +175,9 @@ impl OrderLine {
         initial: tcp::Seq,
         now_ns: u64,
     ) -> Result<(), tcp::ConfigError> {
-        let (frames, tx) = (Frames::new(&config), &mut self.tx);
-        let next = tcp::Client::connect(config, initial, now_ns, |frame| transmit(tx, frame))?;
-        self.tcp.abort(|frame| transmit(tx, frame));
+        let (frames, way) = (Frames::new(&config), &mut self.way);
+        let next = tcp::Client::connect(config, initial, now_ns, |frame| way.transmit(frame))?;
+        self.tcp.abort(|frame| way.transmit(frame));
         (self.tcp, self.frames, self.is_open) = (next, frames, false);
         Ok(())
     }
@@ -152,6 +198,25 @@ impl OrderLine {
         self.is_timed = is_timed;
     }
 
+    /// Has the device stamp the frames of orders, by their numbers in [`SendTimes::frame`]; for a
+    /// queue that [keeps stamps](ferrocx::TxQueueConfig::timestamps), which loses every order
+    /// otherwise. Each then has a completion of its own.
+    pub const fn set_stamped(&mut self, is_stamped: bool) {
+        self.way.is_stamped = is_stamped;
+        self.way.is_noted |= is_stamped;
+    }
+
+    /// Tells a recorder of every frame that goes out here, from now on.
+    pub fn set_recorder(&mut self, recorder: Recorder) {
+        self.way.recorder = Some(recorder);
+        self.way.is_noted = true;
+    }
+
+    /// Who is told of what goes out here, if anybody is.
+    pub const fn recorder(&mut self) -> Option<&mut Recorder> {
+        self.way.recorder.as_mut()
+    }
+
     /// When the last order was sent, once.
     pub fn take_times(&mut self) -> Option<SendTimes> {
         (self.times.rung_ns != 0).then(|| std::mem::take(&mut self.times))
@@ -165,33 +230,35 @@ impl OrderLine {
 
     /// Takes a frame of the connection; bytes that are next go to `deliver`.
     pub fn receive(&mut self, packet: &Packet<'_>, deliver: impl FnMut(&[u8])) {
-        let Self { tcp, tx, now_ns, .. } = self;
-        tcp.receive(packet, *now_ns, deliver, |frame| transmit(tx, frame));
+        let Self { tcp, way, now_ns, .. } = self;
+        tcp.receive(packet, *now_ns, deliver, |frame| way.transmit(frame));
     }
 
-    /// Does what is due.
-    pub fn poll(&mut self) {
-        let Self { tcp, tx, now_ns, .. } = self;
-        if tcp.poll_at().is_some_and(|at| at <= *now_ns) {
-            tcp.poll(*now_ns, |frame| transmit(tx, frame));
+    /// Does what is due; returns whether anything was.
+    pub fn poll(&mut self) -> bool {
+        let Self { tcp, way, now_ns, .. } = self;
+        let is_due = tcp.poll_at().is_some_and(|at| at <= *now_ns);
+        if is_due {
+            tcp.poll(*now_ns, |frame| way.transmit(frame));
         }
+        is_due
     }
 
     /// Sends bytes whether orders pass or not: logins and heartbeats.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> bool {
-        let Self { tcp, tx, now_ns, .. } = self;
-        tcp.send(bytes, *now_ns, |frame| transmit(tx, frame)).is_ok()
+        let Self { tcp, way, now_ns, .. } = self;
+        tcp.send(bytes, *now_ns, |frame| way.transmit(frame)).is_ok()
     }
 
     /// Sends a frame that has nothing to do with the connection.
     pub fn send_frame(&mut self, frame: &[u8]) {
-        transmit(&mut self.tx, frame);
+        self.way.transmit(frame);
     }
 
     /// Ends the connection in good order.
     pub fn close(&mut self) {
-        let Self { tcp, tx, now_ns, .. } = self;
-        tcp.close(*now_ns, |frame| transmit(tx, frame));
+        let Self { tcp, way, now_ns, .. } = self;
+        tcp.close(*now_ns, |frame| way.transmit(frame));
     }
 
     /// Where the connection stands.
@@ -221,7 +288,7 @@ impl OrderLine {
 
     /// The send queue.
     pub const fn tx(&mut self) -> &mut TxQueue {
-        &mut self.tx
+        &mut self.way.tx
     }
 
     // ANCHOR: send_order
@@ -240,11 +307,39 @@ impl OrderLine {
         }
         let ready = ready(frames);
         ready.set(template, message);
-        self.tx.send_one(&ready.frame);
+        match self.way.is_noted {
+            true => self.way.send_noted(&ready.frame, self.orders),
+            false => _ = self.way.tx.send_one(&ready.frame),
+        }
         self.orders += 1;
         true
     }
     // ANCHOR_END: send_order
+}
+
+impl OrderLine {
+    #[inline(always)]
+    fn send_now(&mut self, packet: &[u8]) -> bool {
+        if let Ok(order) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.enter, order)
+        } else if let Ok(cancel) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.cancel, cancel)
+        } else if let Ok(replace) = packet.try_into() {
+            self.send_ready(|frames| &mut frames.replace, replace)
+        } else {
+            self.send_bytes(packet)
+        }
+    }
+
+    #[inline(never)]
+    fn send_timed(&mut self, packet: &[u8]) -> bool {
+        let (asked_ns, number) = (now_ns(), self.orders);
+        let is_sent = self.send_now(packet);
+        let rung_ns = now_ns();
+        let frame = (self.way.is_stamped && self.orders != number).then_some(number);
+        self.times = SendTimes { asked_ns, rung_ns, frame };
+        is_sent
+    }
 }
 
 impl Outbox for OrderLine {
@@ -253,28 +348,9 @@ impl Outbox for OrderLine {
         if !self.is_open {
             return false;
         }
-        let asked_ns = if self.is_timed { now_ns() } else { 0 };
-        let is_sent = if let Ok(order) = packet.try_into() {
-            self.send_ready(|frames| &mut frames.enter, order)
-        } else if let Ok(cancel) = packet.try_into() {
-            self.send_ready(|frames| &mut frames.cancel, cancel)
-        } else if let Ok(replace) = packet.try_into() {
-            self.send_ready(|frames| &mut frames.replace, replace)
-        } else {
-            self.send_bytes(packet)
-        };
         if self.is_timed {
-            self.times = SendTimes { asked_ns, rung_ns: now_ns() };
+            return self.send_timed(packet);
         }
-        is_sent
-    }
-}
-
-/// Sends a frame from a buffer of the pool. One that finds no buffer or no room is lost, as on a
-/// wire; the connection repeats what matters.
-fn transmit(tx: &mut TxQueue, frame: &[u8]) {
-    let Some(mut mbuf) = tx.cache().get() else { return };
-    if mbuf.extend_from_slice(frame) {
-        tx.tx_burst(&mut ferrocx::Burst::<1>::from_iter([mbuf]));
+        self.send_now(packet)
     }
 }

@@ -16,6 +16,7 @@
 
 mod answering;
 mod asking;
+mod counts;
 mod trades;
 mod waiting;
 
@@ -24,6 +25,7 @@ use zerocopy::IntoBytes;
 
 use self::asking::Asked;
 pub use self::asking::{Ask, DUE_LEN};
+pub use self::counts::Told;
 use self::waiting::Wait;
 pub use self::waiting::{LOOKS, Watched};
 use crate::proto::ouch::{self, CancelOrder, EnterOrder, ReplaceOrder, Symbol};
@@ -260,6 +262,7 @@ pub struct OrderEntry {
     looked: usize,
     overdue: u64,
     asked: Asked,
+    told: Told,
 }
 
 impl OrderEntry {
@@ -284,6 +287,7 @@ impl OrderEntry {
             looked: 0,
             overdue: 0,
             asked: Asked::default(),
+            told: Told::default(),
         })
     }
 
@@ -488,6 +492,11 @@ impl OrderEntry {
     /// Answers that did not fit our orders.
     pub const fn mismatches(&self) -> u64 {
         self.mismatches
+    }
+
+    /// What the exchange said so far.
+    pub const fn told(&self) -> &Told {
+        &self.told
     }
 }
 

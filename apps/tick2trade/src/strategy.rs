@@ -114,13 +114,24 @@ pub struct Desk<'a> {
 pub(crate) struct Notes {
     /// Orders and cancels that the connection did not take.
     pub(crate) unsent: u64,
+    /// Those that a check refused, by [`Refused::reason`].
+    pub(crate) refused: [u64; Refused::REASONS.len()],
     /// When the strategy wants to be told of the time; the end of all times for never.
     pub(crate) wake_ns: u64,
 }
 
 impl Default for Notes {
     fn default() -> Self {
-        Self { unsent: 0, wake_ns: u64::MAX }
+        Self { unsent: 0, refused: [0; Refused::REASONS.len()], wake_ns: u64::MAX }
+    }
+}
+
+impl Notes {
+    /// Counts what a check refused, and gives the reason back.
+    #[cold]
+    const fn refuse(&mut self, why: Refused) -> Refused {
+        self.refused[why.reason()] += 1;
+        why
     }
 }
 
@@ -162,7 +173,8 @@ impl Desk<'_> {
         let intent = Intent { security, side, shares, price, reference };
         let mut packet = [0; ENTER_LEN];
         let immediate = stands == Stands::Immediately;
-        let urn = self.entry.enter(&intent, immediate, self.now_ns, &mut packet)?;
+        let entered = self.entry.enter(&intent, immediate, self.now_ns, &mut packet);
+        let urn = entered.map_err(|why| self.notes.refuse(why))?;
         if self.outbox.send(&packet) {
             return Ok(Some(urn));
         }
@@ -186,7 +198,8 @@ impl Desk<'_> {
         };
         let mut packet = [0; REPLACE_LEN];
         let to = (shares, price);
-        let new = self.entry.replace(urn, to, collar, self.now_ns, &mut packet)?;
+        let replaced = self.entry.replace(urn, to, collar, self.now_ns, &mut packet);
+        let new = replaced.map_err(|why| self.notes.refuse(why))?;
         if self.outbox.send(&packet) {
             return Ok(Some(new));
         }
@@ -200,7 +213,8 @@ impl Desk<'_> {
     /// # Errors
     /// A [`Refused`].
     pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
-        let packet = self.entry.cancel(urn, self.now_ns)?;
+        let cancelled = self.entry.cancel(urn, self.now_ns);
+        let packet = cancelled.map_err(|why| self.notes.refuse(why))?;
         let sent = self.outbox.send(&packet);
         if !sent {
             self.entry.cancel_not_sent(urn);

@@ -53,6 +53,39 @@ pub struct SendTimes {
     pub asked_ns: u64,
     /// The device was told.
     pub rung_ns: u64,
+    /// Number of the frame that it has been asked to stamp, if it has.
+    pub frame: Option<u64>,
+}
+
+/// Orders at a time whose frames were sent and of which the device has not said when.
+const ON_THEIR_WAY: usize = 64;
+
+/// When frames of the feed came that orders followed, until the device says when those left. Of
+/// more than 64 at a time the oldest is forgotten.
+#[derive(Debug)]
+pub struct Flights {
+    /// Number of the order's frame and stamp of the feed's, at the place of the number.
+    kept: Box<[Option<(u64, u64)>]>,
+}
+
+impl Default for Flights {
+    fn default() -> Self {
+        Self { kept: vec![None; ON_THEIR_WAY].into() }
+    }
+}
+
+impl Flights {
+    /// An order left in this frame, because of one that came at this tick.
+    pub fn note(&mut self, frame: u64, came_ticks: u64) {
+        self.kept[frame as usize % ON_THEIR_WAY] = Some((frame, came_ticks));
+    }
+
+    /// When the frame came that led to this one, once.
+    pub fn take(&mut self, frame: u64) -> Option<u64> {
+        let place = &mut self.kept[frame as usize % ON_THEIR_WAY];
+        let (_, came_ticks) = place.take_if(|&mut (kept, _)| kept == frame)?;
+        Some(came_ticks)
+    }
 }
 
 /// How long each stage took, of frames that led to an order.
@@ -67,6 +100,9 @@ pub struct Stages {
     pub book_to_decision: Histogram<u64>,
     /// From there to the doorbell.
     pub decision_to_doorbell: Histogram<u64>,
+    /// From the frame's time stamp to that of the order's frame, both the device's, of orders that
+    /// it was asked to stamp.
+    pub wire_to_wire: Histogram<u64>,
 }
 
 impl Default for Stages {
@@ -76,6 +112,7 @@ impl Default for Stages {
             impossible: 0,
             book_to_decision: histogram(),
             decision_to_doorbell: histogram(),
+            wire_to_wire: histogram(),
         }
     }
 }
@@ -107,9 +144,24 @@ mod tests {
     fn a_stamp_behind_its_book_is_counted_and_is_no_time() {
         let mut stages = Stages::default();
         for wire_ns in [1_000, 2_000, 2_001] {
-            stages.record(wire_ns, 2_000, SendTimes { asked_ns: 2_100, rung_ns: 2_400 });
+            stages.record(
+                wire_ns,
+                2_000,
+                SendTimes { asked_ns: 2_100, rung_ns: 2_400, frame: None },
+            );
         }
         assert_eq!((stages.wire_to_book.len(), stages.impossible), (2, 1));
         assert_eq!((stages.wire_to_book.max(), stages.book_to_decision.len()), (1_000, 3));
+    }
+
+    #[test]
+    fn an_order_has_the_stamp_of_its_own_frame_and_of_no_other() {
+        let mut flights = Flights::default();
+        flights.note(0, 10);
+        flights.note(7, 20);
+        assert_eq!((flights.take(7), flights.take(7)), (Some(20), None));
+        // Another one has its place.
+        flights.note(ON_THEIR_WAY as u64, 30);
+        assert_eq!((flights.take(0), flights.take(ON_THEIR_WAY as u64)), (None, Some(30)));
     }
 }

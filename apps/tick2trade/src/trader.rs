@@ -11,6 +11,7 @@
 //! before the next is looked at. ARP and the reports that keep the groups coming are
 //! [`Network`]'s, whose turn comes when there is time.
 
+mod measured;
 mod operation;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -28,6 +29,7 @@ use ferrocx::{
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+use self::measured::note_came;
 pub use self::operation::Closing;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
@@ -38,7 +40,7 @@ use crate::orders::LOOKS;
 use crate::proto::Text;
 use crate::strategy::Strategy;
 use crate::tcp;
-use crate::timed::{Stages, Timed};
+use crate::timed::{Flights, Stages, Timed};
 
 /// Time between two looks of the network and the clock, ns.
 const HOUSE_NS: u64 = 1_000_000;
@@ -46,6 +48,9 @@ const CLOCK_NS: u64 = 1_000_000_000;
 /// Time from one snapshot to the next, at least, ns: books that break again and again are not to
 /// keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
+
+/// Stamps of orders that left, kept until they are taken, which is when nothing comes.
+const STAMPS: u32 = 64;
 
 /// How long a server's station is believed; it is asked again before that.
 const STATION_LIFETIME: Duration = Duration::from_secs(10);
@@ -90,6 +95,9 @@ pub struct TraderConfig {
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
     pub measure: bool,
+    /// Measure from wire to wire, too, by the device's stamps of the feed's frame and the order's:
+    /// costs a completion for each order. Means [`TraderConfig::measure`].
+    pub stamp_orders: bool,
 }
 
 /// Why a trader was not made.
@@ -155,6 +163,7 @@ pub struct Trader<S> {
     clock: Option<Clock>,
     time_base: Option<TimeBase>,
     stages: Option<Stages>,
+    flights: Option<Flights>,
     house_ns: u64,
     clock_ns: u64,
     dropped: Dropped,
@@ -231,12 +240,12 @@ impl<S: Strategy> Trader<S> {
         let mut network = Network::open(&context, &net)?;
         let orders_mac = network.resolve_and_wait((*config.orders.ip()).into())?.dmac;
         let requests_mac = network.resolve_and_wait((*config.requests.ip()).into())?.dmac;
-        let feed = RxQueueConfig { timestamps: config.measure, ..RxQueueConfig::default() };
-        let plain = RxQueueConfig::default();
+        let measure = config.measure || config.stamp_orders;
+        let rx = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
         let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
         let own = SocketAddrV4::new(config.address, config.answers_port);
         let [a, b] = config.lines;
-        let feeds = [udp(a, &feed)?, udp(b, &feed)?, udp(own, &plain)?];
+        let feeds = [udp(a, &rx)?, udp(b, &rx)?, udp(own, &rx)?];
         for line in config.lines {
             network.join(IpAddr::from(*line.ip()))?;
         }
@@ -252,8 +261,10 @@ impl<S: Strategy> Trader<S> {
                     timeout_ms: config.timeout_ms,
                     is_snapshot,
                 };
-                let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &plain)?;
-                let tx = TxQueue::new(device, port.pool(), &TxQueueConfig::default())?;
+                let fed = Fed::new(port, tcp_from(at, config.address), at.into(), &rx)?;
+                let timestamps = if config.stamp_orders && !is_snapshot { STAMPS } else { 0 };
+                let tx = TxQueueConfig { timestamps, ..TxQueueConfig::default() };
+                let tx = TxQueue::new(device, port.pool(), &tx)?;
                 Ok((fed, Gateway::idle(gateway, tx, now_ns())?))
             };
         let (orders, mut gateway) = session(orders_mac, config.orders, false)?;
@@ -269,10 +280,11 @@ impl<S: Strategy> Trader<S> {
             None => None,
         };
         gateway.begin(now_ns());
-        gateway.line().set_timed(config.measure);
+        gateway.line().set_timed(measure);
+        gateway.line().set_stamped(config.stamp_orders);
         let rounds = engine.orders().looks_per_round() as u64 * u64::from(LOOKS);
         let watch_every_ns = config.answer_timeout_ms.saturating_mul(1_000_000) / rounds;
-        let clock = config.measure.then(|| device.clock_by(now_ns)).transpose()?;
+        let clock = measure.then(|| device.clock_by(now_ns)).transpose()?;
         Ok(Self {
             engine,
             gateway,
@@ -292,7 +304,8 @@ impl<S: Strategy> Trader<S> {
             },
             time_base: clock.as_ref().map(Clock::time_base),
             clock,
-            stages: config.measure.then(Stages::default),
+            stages: measure.then(Stages::default),
+            flights: config.stamp_orders.then(Flights::default),
             house_ns: 0,
             // An update makes its error good in the time since the last one: not a moment later.
             clock_ns: now_ns().saturating_add(CLOCK_NS),
@@ -309,7 +322,7 @@ impl<S: Strategy> Trader<S> {
     }
 
     // ANCHOR: poll
-    /// Looks at every queue once, and does what came; returns whether anything did.
+    /// Looks at every queue once, and does what came or is due; returns whether anything was.
     pub fn poll(&mut self) -> bool {
         let mut is_busy = false;
         if let Some(mbuf) = self.orders.rx.rx_one() {
@@ -333,19 +346,25 @@ impl<S: Strategy> Trader<S> {
         }
         let now = now_ns();
         if self.engine.poll_at().is_some_and(|at| at <= now) {
+            is_busy = true;
             self.ask(now);
         }
         if self.engine.wants_snapshot() {
-            self.ask_for_books(now);
+            is_busy |= self.ask_for_books(now);
         }
         if now >= self.watch_ns {
+            is_busy = true;
             self.watch(now);
         }
-        self.gateway.poll(now);
+        is_busy |= self.gateway.poll(now);
         if let Some((_, session)) = &mut self.snapshot {
-            session.poll(now);
+            is_busy |= session.poll(now);
+        }
+        if !is_busy && self.flights.is_some() {
+            is_busy = self.take_stamps();
         }
         if !is_busy && now >= self.house_ns {
+            is_busy = true;
             self.keep_house(now);
         }
         is_busy
@@ -357,6 +376,7 @@ impl<S: Strategy> Trader<S> {
     fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
         let fed = &mut self.feeds[source as usize];
         let (now, line) = (now_ns(), self.gateway.line());
+        note_came(line, &mbuf, now, self.time_base);
         if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
             self.dropped.count(why);
         }
@@ -365,6 +385,11 @@ impl<S: Strategy> Trader<S> {
         {
             let stamp = mbuf.rx_timestamp().zip(self.time_base);
             let wire_ns = stamp.map_or(now, |(ticks, base)| base.to_ns(ticks));
+            if let (Some(flights), Some((ticks, _)), Some(frame)) =
+                (&mut self.flights, stamp, times.frame)
+            {
+                flights.note(frame, ticks);
+            }
             stages.record(wire_ns, self.engine.strategy().told_ns(), times);
         }
         fed.rx.cache().put(mbuf);
@@ -372,6 +397,7 @@ impl<S: Strategy> Trader<S> {
 
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
+        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
         match read(&mbuf, self.orders.address) {
             Ok(packet) => self.gateway.receive(&packet, now_ns(), &mut self.engine),
             Err(why) => self.dropped.count(why),
@@ -385,6 +411,7 @@ impl<S: Strategy> Trader<S> {
     fn snapshot_frame(&mut self) -> bool {
         let Some((fed, session)) = &mut self.snapshot else { return false };
         let Some(mbuf) = fed.rx.rx_one() else { return false };
+        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
         match read(&mbuf, fed.address) {
             Ok(packet) => {
                 let (engine, line) = (&mut self.engine, self.gateway.line());
@@ -415,15 +442,18 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Gives up books that may be wrong, and asks for them as they stand.
+    /// Gives up books that may be wrong, and asks for them as they stand; `false` if nobody can be
+    /// asked now.
     #[cold]
-    fn ask_for_books(&mut self, now: u64) {
-        let Some((_, session)) = &mut self.snapshot else { return };
-        if session.is_resting() && now >= self.snapshot_ns {
+    fn ask_for_books(&mut self, now: u64) -> bool {
+        let Some((_, session)) = &mut self.snapshot else { return false };
+        let can_be = session.is_resting() && now >= self.snapshot_ns;
+        if can_be {
             self.snapshot_ns = now.saturating_add(SNAPSHOT_NS);
             self.engine.hold();
             session.begin(now);
         }
+        can_be
     }
 
     fn keep_house(&mut self, now: u64) {
@@ -442,12 +472,6 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// How far time stamps may be off, ns: what the last comparison of the device's clock with ours
-    /// is good for. `None` if nothing is measured.
-    pub fn stamp_error_ns(&self) -> Option<u64> {
-        self.clock.as_ref().map(|clock| clock.stats().width_ns.div_ceil(2))
-    }
-
     /// Feed, books, orders.
     pub const fn engine(&self) -> &Engine<Timed<S>> {
         &self.engine
@@ -462,16 +486,6 @@ impl<S: Strategy> Trader<S> {
     /// there; one that ends before that is tried again. `None` without a server of them.
     pub fn joining(&self) -> Option<GatewayState> {
         self.snapshot.as_ref().map(|(_, session)| session.state())
-    }
-
-    /// Where the time went, if it was to be measured.
-    pub const fn stages(&self) -> Option<&Stages> {
-        self.stages.as_ref()
-    }
-
-    /// Forgets the times so far.
-    pub fn forget_times(&mut self) {
-        self.stages = self.stages.take().map(|_| Stages::default());
     }
 
     /// Frames that a rule led here and that are not what they should be.

@@ -226,6 +226,10 @@ fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
     day.pass(300);
     day.check();
     assert_eq!((accepted(&day), day.trader.engine().orders().count()), (before, 0));
+    let counters = day.trader.counters();
+    assert!(counters.get("orders that a check refused", "killed").unwrap() > 0);
+    let live = counters.get("answers of the exchange", "live").unwrap();
+    assert!(live > 0 && live <= before as i64, "{live} of {before}");
 }
 
 /// A datagram from the exchange to one of the trader's ends.
@@ -468,4 +472,10 @@ fn books_that_may_be_wrong_are_had_anew_from_a_snapshot() {
     day.trade();
     day.check();
     assert_eq!(day.stats().connections, connections, "order entry is as it was");
+    let counters = day.trader.counters();
+    let misfits = ["unknown_order", "duplicate_order", "too_many_shares", "bad_order", "no_level"]
+        .map(|reason| counters.get("messages that no book took", reason).unwrap());
+    // The books were had anew before anything else could miss it.
+    assert!(misfits[0] >= 1 && misfits[1..] == [0; 4], "{misfits:?}");
+    assert_eq!(counters.get("books", "suspect"), Some(0), "they are right again");
 }

@@ -5,9 +5,12 @@ mod day;
 
 use day::Day;
 use ferrocx_net::ether::MacAddr;
+use ferrocx_tick2trade::capture::Capture;
 use ferrocx_tick2trade::exchange::VenueConfig;
 use ferrocx_tick2trade::gateway::GatewayState;
 use ferrocx_tick2trade::latency::now_ns;
+use ferrocx_tick2trade::proto::mold;
+use ferrocx_tick2trade::replay::{Lines, Recorded, Recording};
 use ferrocx_tick2trade::risk::Stop;
 use ferrocx_tick2trade::trader::Closing;
 
@@ -164,4 +167,44 @@ fn an_exchange_that_moved_is_found_again() {
     day.until("to hear of the reset", |day| day.trader.gateway().state() != GatewayState::Open);
     day.until_open();
     day.trade();
+}
+
+/// Each order that follows a frame of the feed has a time of each stage, and one from the stamp of
+/// that frame to the stamp of its own, by one clock.
+#[test]
+fn what_is_measured_is_every_stage_and_the_way_from_stamp_to_stamp() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.stamp_orders = true);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("day.pcapng");
+    let (capture, recorders) = Capture::start(&path).unwrap();
+    day.trader.record(recorders);
+    day.until("to have stamps of ten orders", |day| {
+        day.venue(|venue| venue.step(now_ns()));
+        day.trader.stages().unwrap().wire_to_wire.len() >= 10
+    });
+    day.settle();
+    let stages = day.trader.stages().unwrap();
+    let (whole, decided) = (&stages.wire_to_wire, &stages.book_to_decision);
+    assert!(whole.len() <= decided.len(), "{} of {}", whole.len(), decided.len());
+    // It has all three parts in it, but for the tick of the clock that it is told in.
+    assert!(whole.max() + 100 >= stages.decision_to_doorbell.min() && whole.min() > 0);
+    assert_eq!(decided.len(), stages.wire_to_book.len() + stages.impossible);
+    // All of it is in the file: orders with the device's times, and the feed, to be played again.
+    let orders = whole.len();
+    let captured = capture.finish().unwrap();
+    assert!(captured.frames > orders && captured.lost == 0, "{captured:?}");
+    let lines = Lines { groups: VenueConfig::default().lines, answers_port: 26_500 };
+    let mut recording = Recording::open(&path, lines).unwrap();
+    let mut datagrams = 0;
+    while let Some(Recorded { datagram, .. }) = recording.next_datagram().unwrap() {
+        mold::Packet::parse(datagram).unwrap();
+        datagrams += 1;
+    }
+    let sessions = recording.passed_over();
+    assert!(datagrams > orders, "{datagrams} datagrams");
+    assert_eq!(datagrams + sessions, captured.frames);
+    let stamped = String::from_utf8_lossy(&std::fs::read(&path).unwrap())
+        .matches("our clock -")
+        .count() as u64;
+    assert!(stamped >= orders, "{stamped} orders left behind their doorbells");
 }

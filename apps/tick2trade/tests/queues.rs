@@ -44,7 +44,7 @@ fn every_offer_is_taken_once_and_each_stage_has_its_time() {
     // What fell into an absence is said apart, beside all of it.
     assert!(rows[4].count <= rows[3].count && rows[4].max <= rows[3].max, "{rows:?}");
     let (all, left_out) = (rows[3].count, rows[3].count - rows[4].count);
-    let said = format!("; {left_out} of {all} orders were on their way then");
+    let said = format!(": {left_out} of {all} orders were on their way while a core was not there");
     assert!(report.text().contains(&said), "{}", report.text());
     assert_eq!((report.feed().dropped, report.feed().lost, report.feed().orders), (0, 0, 410));
     assert!(report.svg().contains("<polyline") && report.text().contains("no row is a NIC's"));

@@ -38,6 +38,7 @@
 //! ```
 
 mod checks;
+mod error;
 mod levels;
 mod orders;
 #[cfg(test)]
@@ -50,6 +51,7 @@ use crate::proto::itch::{Message, Stock};
 use levels::Levels;
 use orders::{NONE, Order, Orders};
 
+pub use error::BookError;
 pub use levels::Level;
 
 /// The most locates that a day can have, and so the most books.
@@ -87,51 +89,6 @@ pub enum ConfigError {
     /// No levels, or more than a book may have.
     #[error("{0} levels a side; 1 to 65536 are possible")]
     Levels(usize),
-}
-
-/// What a message says that cannot be, or that there is no room for. The book that it was about is
-/// suspect from then on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum BookError {
-    /// An order that was never added: a message before this one was missed.
-    #[error("order {reference} is not in the book of locate {locate}")]
-    UnknownOrder {
-        /// The order.
-        reference: u64,
-        /// The message's locate.
-        locate: u16,
-    },
-    /// An order that stands already.
-    #[error("order {0} is added a second time")]
-    DuplicateOrder(u64),
-    /// More shares leave an order than it has.
-    #[error("{taken} shares leave order {reference}, which has {left}")]
-    TooManyShares {
-        /// The order.
-        reference: u64,
-        /// Shares that the message takes off.
-        taken: u32,
-        /// Shares that the order has.
-        left: u32,
-    },
-    /// An order without shares, or with a side that is none.
-    #[error("order {0} has no shares, or a side that is neither B nor S")]
-    BadOrder(u64),
-    /// A stock for which no book is left.
-    #[error("a book for locate {0}, and all are taken; raise `books`")]
-    NoBook(u16),
-    /// The table of orders is full.
-    #[error("order {0} does not fit into the table; raise `orders`")]
-    NoOrderSlot(u64),
-    /// A side of a book has as many levels as it can.
-    #[error("price {price} is one level too many for locate {locate}; raise `levels`")]
-    NoLevel {
-        /// The price.
-        price: u32,
-        /// The book.
-        locate: u16,
-    },
 }
 
 /// Whether a book can be trusted.
@@ -244,7 +201,8 @@ pub struct Books {
     books: Box<[Book]>,
     listed: usize,
     orders: Orders,
-    errors: u64,
+    /// Messages that could not be applied, by their [`BookError::reason`].
+    errors: [u64; BookError::REASONS.len()],
 }
 
 impl Books {
@@ -276,7 +234,7 @@ impl Books {
             books: (0..config.books).map(|_| blank()).collect(),
             listed: 0,
             orders: Orders::new(config.orders),
-            errors: 0,
+            errors: [0; BookError::REASONS.len()],
         })
     }
 
@@ -345,8 +303,25 @@ impl Books {
     }
 
     /// Messages that could not be applied.
-    pub const fn errors(&self) -> u64 {
-        self.errors
+    pub fn errors(&self) -> u64 {
+        self.errors.iter().sum()
+    }
+
+    /// Messages that could not be applied, by the names of [`BookError::REASONS`].
+    pub fn errors_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        BookError::REASONS.into_iter().zip(self.errors)
+    }
+
+    /// Books that may be wrong now.
+    pub fn suspects(&self) -> usize {
+        self.iter().filter(|book| book.health == Health::Suspect).count()
+    }
+
+    /// Counts a message that could not be applied, and gives its error back.
+    #[cold]
+    const fn fail(&mut self, error: BookError) -> BookError {
+        self.errors[error.reason()] += 1;
+        error
     }
 
     /// Calls every book suspect: messages were lost, and no one knows about which of them.
@@ -391,8 +366,7 @@ impl Books {
             Message::StockDirectory(m) => {
                 if self.wanted.is_empty() || self.wanted.contains(&m.stock) {
                     let listed = self.list(m.header.locate.get(), m.stock);
-                    self.errors += u64::from(listed.is_err());
-                    listed?;
+                    listed.map_err(|error| self.fail(error))?;
                 }
                 Ok(None)
             }
@@ -425,8 +399,7 @@ impl Books {
             }
             Err(error) => {
                 self.books[index].health = Health::Suspect;
-                self.errors += 1;
-                Err(error)
+                Err(self.fail(error))
             }
         }
     }

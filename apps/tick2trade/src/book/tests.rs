@@ -136,7 +136,10 @@ fn what_cannot_be_changes_nothing_and_makes_the_book_suspect() {
         assert_eq!(case(&mut books), Err(error));
         assert_eq!(shown(&books, Side::Buy), [(100, 10, 1), (90, 10, 1), (80, 10, 1)]);
         assert_eq!(books.get(LOCATE).unwrap().health(), Health::Suspect);
-        assert_eq!(books.errors(), 1);
+        // Counted once, by its reason, and the book says so.
+        let reason = (BookError::REASONS[error.reason()], 1);
+        let counts: Vec<_> = books.errors_by_reason().filter(|&(_, count)| count != 0).collect();
+        assert_eq!((counts, books.errors(), books.suspects()), (vec![reason], 1, 1));
         books.check().unwrap();
     }
 }

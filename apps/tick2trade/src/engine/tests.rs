@@ -395,6 +395,38 @@ fn no_order_leaves_after_the_kill_switch() {
     let sent = day.orders.len();
     day.run(5_000);
     assert!(day.orders[sent..].iter().all(|packet| packet[3] == b'X'), "cancels at most");
+    assert!(refused(&day.engine, "killed") > 0, "each that did not leave is counted");
+}
+
+/// How often a check refused something for a reason.
+fn refused<S: Strategy>(engine: &Engine<S>, reason: &str) -> u64 {
+    engine.refused().find(|&(name, _)| name == reason).unwrap().1
+}
+
+/// Wants more shares than an order may have, then cancels and replaces what never was.
+struct Clumsy;
+
+impl Strategy for Clumsy {
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        if matches!(event, MarketEvent::Time) {
+            assert!(desk.enter(0, Side::Buy, 1_000_000, 1, Stands::AllDay).is_err());
+            assert!(desk.cancel(77).is_err() && desk.replace(78, 1, 1).is_err());
+        } else {
+            desk.wake_at(desk.now_ns());
+        }
+    }
+
+    fn on_order(&mut self, _: OrderEvent, _: &mut Desk<'_>) {}
+}
+
+#[test]
+fn what_a_check_refuses_is_counted_by_its_reason_and_nothing_leaves() {
+    let mut day = Day::new(1, LOSSLESS, Clumsy);
+    day.run(100);
+    let [shares, unknown] = ["shares", "no_such_order"].map(|reason| refused(&day.engine, reason));
+    assert!(shares > 0 && unknown == 2 * shares, "{shares} {unknown}");
+    assert_eq!(day.engine.refused().map(|(_, count)| count).sum::<u64>(), 3 * shares);
+    assert_eq!(day.orders.len(), 0);
 }
 
 #[test]

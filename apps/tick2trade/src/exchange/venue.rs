@@ -253,7 +253,7 @@ impl<W: Wire> Venue<W> {
         self.send_on_lines(&heartbeat, now_ns);
     }
 
-    /// Takes what arrived and does what is due; returns whether anything arrived.
+    /// Takes what arrived and does what is due; returns whether anything arrived or was due.
     pub fn poll(&mut self, now_ns: u64) -> bool {
         let mut is_busy = false;
         while let Some(frame) = self.wire.receive(now_ns) {
@@ -271,10 +271,12 @@ impl<W: Wire> Venue<W> {
         }
         // Nearly always nothing came: then a look at the wire is all, and the next is soon.
         if is_busy || now_ns >= self.look_ns {
+            is_busy = true;
             self.look_ns = now_ns.saturating_add(LOOK_NS);
             self.exchange_bytes(now_ns);
         }
         if now_ns.saturating_sub(self.spoke_ns) >= HEARTBEAT_NS {
+            is_busy = true;
             self.heartbeat(now_ns);
         }
         is_busy

@@ -1,17 +1,24 @@
 //! What was measured, for people and for programs.
 
 use core_affinity::CoreId;
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::counters::Counters;
 use crate::latency::{Row, svg, table};
+use crate::watch::SUSPICIOUS_NS;
 
 pub(super) const RECOVERY: &str = "recovery of gaps";
 pub(super) const WHOLE: &str = "wire to wire, our queues";
+pub(super) const BY_TAP: &str = "wire to wire, our queues by the TAP";
 /// What the name of a row of undisturbed orders ends in.
 pub(super) const UNDISTURBED: &str = ", cores there";
 pub(super) const KERNEL_BUSY: &str = "wire to wire, kernel busy";
 pub(super) const KERNEL_EPOLL: &str = "wire to wire, kernel epoll";
+pub(super) const KERNEL_AWAKE: &str = "wire to wire, kernel epoll, awake";
+
+/// Orders of each of two rows that are compared, at least: of fewer none is the 999th of 1,000.
+const COMPARED: u64 = 1_000;
 
 /// What the feed went through.
 #[derive(Debug, Clone, Serialize)]
@@ -61,6 +68,19 @@ pub struct RowReport {
     pub p99999: u64,
     /// The longest.
     pub max: u64,
+}
+
+/// How many times as long as ours theirs took, if there are enough of both to say so.
+fn compared(ours: &Histogram<u64>, theirs: &Histogram<u64>) -> String {
+    let least = ours.len().min(theirs.len());
+    if least < COMPARED {
+        return format!("not compared, {least} orders are too few, {COMPARED} are needed");
+    }
+    let [p50, p999] = [50.0, 99.9].map(|percentile| {
+        let [ours, theirs] = [ours, theirs].map(|times| times.value_at_percentile(percentile));
+        theirs as f64 / ours.max(1) as f64
+    });
+    format!("{p50:.1} times ours at p50, {p999:.1} at p99.9")
 }
 
 /// What was measured.
@@ -124,6 +144,16 @@ impl Report {
             text += if self.realtime { ", both of real-time priority\n" } else { "\n" };
         }
         text += &self.away;
+        text += &format!(
+            "The machine took a core when a round of a polling thread that had nothing to do took \
+             {} us or more and the kernel knows of no other thread and of no sleep: what it takes \
+             during work is in every row.\n",
+            SUSPICIOUS_NS / 1_000,
+        );
+        if !self.without_baseline {
+            text += "A thread that sleeps in epoll cannot see that its core is away; beside that \
+                     of the rows \"awake\" one of the idle class spins, and sees it.\n";
+        }
         text += "Our code and the software model on this machine, or the kernel's sockets: no row \
                  is a NIC's.\n";
         text += &format!(
@@ -145,19 +175,16 @@ impl Report {
             feed.longest_recovery_ns as f64 / 1_000.0,
             feed.levels,
         );
-        let whole = |name: &str| {
-            let row = self.rows.iter().find(|row| row.name == name)?;
-            Some([50.0, 99.9].map(|percentile| row.times.value_at_percentile(percentile)))
-        };
-        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL]
+        let row = |name: String| self.rows.iter().find(|row| row.name == name);
+        // What nobody saw of the sleeper's core cannot be compared with what was seen of ours.
+        for (kernel, which) in [KERNEL_BUSY, KERNEL_EPOLL, KERNEL_AWAKE]
             .into_iter()
             .flat_map(|kernel| ["", UNDISTURBED].map(|which| (kernel, which)))
+            .filter(|&row| row != (KERNEL_EPOLL, UNDISTURBED))
         {
-            let [ours, theirs] = [WHOLE, kernel].map(|name| whole(&format!("{name}{which}")));
-            if let (Some(ours), Some(theirs)) = (ours, theirs) {
-                let [p50, p999] = [0, 1].map(|at| theirs[at] as f64 / ours[at].max(1) as f64);
-                text +=
-                    &format!("{kernel}{which}: {p50:.1} times ours at p50, {p999:.1} at p99.9\n");
+            let names = [WHOLE, kernel].map(|name| format!("{name}{which}"));
+            if let [Some(ours), Some(theirs)] = names.map(row) {
+                text += &format!("{kernel}{which}: {}\n", compared(&ours.times, &theirs.times));
             }
         }
         if self.without_baseline {
@@ -165,5 +192,28 @@ impl Report {
                      scripts/net/trading.sh)\n";
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::histogram;
+
+    #[test]
+    fn rows_of_too_few_orders_are_not_compared() {
+        let [mut ours, mut theirs] = [histogram(), histogram()];
+        for order in 0..COMPARED {
+            ours.record(if order < 500 { 10 } else { 100 }).unwrap();
+            theirs.record(if order < 500 { 105 } else { 2_000 }).unwrap();
+        }
+        assert_eq!(compared(&ours, &theirs), "10.5 times ours at p50, 20.0 at p99.9");
+        theirs.reset();
+        theirs.record_n(1_000_000, COMPARED - 1).unwrap();
+        let expected = "not compared, 999 orders are too few, 1000 are needed";
+        assert_eq!(
+            (compared(&ours, &theirs), compared(&theirs, &ours)),
+            (expected.into(), expected.into())
+        );
     }
 }

@@ -47,6 +47,7 @@ impl OrderEntry {
             Answer::EnableAnswered(on) => self.entry_enabled(on.urn.get(), on.firm),
             _ => OrderEvent::Other,
         };
+        self.told.count(event);
         let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
         self.mismatches += u64::from(is_mismatch);
         // A reject moves no shares, whosever it is.
