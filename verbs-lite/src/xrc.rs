@@ -78,7 +78,7 @@ impl Xrcd {
         }
         let place = Place::take(&self.inner, user_index)?;
         let room = cq.reserve(self.inner.core(), config.max_wr)?;
-        self.inner.completes_in(cq.core());
+        self.inner.completes_in(&cq.core());
         let attr = XrcSrqAttr {
             xrcd: self.number(),
             pd: pd.number(),

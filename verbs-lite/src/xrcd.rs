@@ -79,11 +79,13 @@ impl XrcdCore {
         &self.core
     }
 
-    /// Notes that a shared queue completes in `cq`.
-    pub(crate) fn completes_in(&self, cq: Arc<CqCore>) {
+    /// Notes that a shared queue completes in `cq`, and begins an era there: it may be earlier than
+    /// that of targets which were made before.
+    pub(crate) fn completes_in(&self, cq: &Arc<CqCore>) {
         let mut cqs = lock(&self.cqs);
-        cqs.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(&cq));
-        cqs.push(Arc::downgrade(&cq));
+        cqs.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(cq));
+        cqs.push(Arc::downgrade(cq));
+        cq.stamps.begin();
     }
 
     /// Begins an era in every queue that its shared queues complete in; the first of them.

@@ -155,6 +155,28 @@ fn every_operation_of_a_reliable_connection_is_there() {
 }
 
 #[test]
+fn a_target_receives_for_a_queue_that_is_made_after_it() {
+    let mut scene = Scene::new();
+    let config = SrqConfig { max_wr: 1, max_sge: 1 };
+    for is_first in [true, false] {
+        // Of a domain that has queues already, and of one whose first this is.
+        let Two { a, b, .. } = &scene.two;
+        let mut cq = b.context.create_cq(8).unwrap();
+        let xrcd = if is_first { b.context.alloc_xrcd().unwrap() } else { scene.xrcd.clone() };
+        let (mut qa, mut target) = (initiator(a), xrcd.create_target().unwrap());
+        let mut srq: Srq = xrcd.create_srq(&b.pd, &cq, 60, &config).unwrap();
+        join(&scene.two, &mut qa, &mut target);
+        srq.post_recv(1, scene.mb.buf(0..64).unwrap()).unwrap();
+        let wr = SendWr::signaled(1, SendOp::Send);
+        qa.post_send_xrc_inline(srq.srqn(), &wr, b"later").unwrap();
+        scene.two.world.settle();
+        let wc = srq.complete(cq.poll().unwrap()).expect("of its target");
+        assert_eq!((wc.wr_id, wc.byte_len), (1, 5));
+        assert_eq!(ids(&take(&mut scene.two.a.cq, &mut qa)), [(1, true)]);
+    }
+}
+
+#[test]
 fn many_initiators_share_a_queue_and_each_has_its_target() {
     let mut scene = Scene::new();
     let (mut second, mut target) =
