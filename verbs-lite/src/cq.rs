@@ -97,6 +97,14 @@ pub(crate) enum Ends {
     FailedReceive,
 }
 
+/// What a completion says that stands in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) number: u32,
+    pub(crate) user_index: u32,
+    pub(crate) ends: Ends,
+}
+
 /// Who sees to it that a completion queue does not overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -245,10 +253,19 @@ impl Cq {
     /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:
     /// they are nobody's from now on.
     pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) {
+        self.strike(|standing| standing.number == number && kinds.contains(&standing.ends));
+    }
+
+    /// Makes those completions nobody's that stand in the queue and of which `is_lost` says so.
+    pub(crate) fn strike(&self, is_lost: impl Fn(Standing) -> bool) {
         for (slot, last) in self.ring.standing() {
             let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
-            let is_named = Cqe64::SOP_DROP_QPN.get(word) == number;
-            if is_named && kinds.contains(&Head { last, error_be: 0 }.ends()) {
+            let standing = Standing {
+                number: Cqe64::SOP_DROP_QPN.get(word),
+                user_index: user_index_of(&slot),
+                ends: Head { last, error_be: 0 }.ends(),
+            };
+            if is_lost(standing) {
                 slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
             }
         }
@@ -366,7 +383,7 @@ impl CqEntry<'_> {
     #[inline(always)]
     #[must_use]
     pub fn user_index(&self) -> u32 {
-        Cqe64::SRQN_UIDX.get(self.slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
+        user_index_of(&self.slot)
     }
 
     /// When it was made, in ticks of the device's clock: [`Clock`](ferrocx_core::Clock) makes
@@ -387,6 +404,12 @@ impl CqEntry<'_> {
         let bytes = || self.slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         is_theirs.then(|| (head.wqe_counter(), bytes()))
     }
+}
+
+/// The index that an entry carries.
+#[inline(always)]
+fn user_index_of(slot: &Slot<'_, 64>) -> u32 {
+    Cqe64::SRQN_UIDX.get(slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
 }
 
 /// The words of an entry that every request needs. Small enough to be handed over in registers.

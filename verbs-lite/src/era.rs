@@ -19,6 +19,7 @@
 //! | of an earlier life, taken | its era is older than the reset |
 //! | of an earlier life, still in the queue | all were taken before `reset`; `abandon` strikes them out |
 //! | of a send 65,536 blocks ago | its era is older than the request that it would end |
+//! | of an XRC shared queue that is gone, by the next of its index | the next began an era, and struck out what stood |
 //!
 //! Why the last is so: a completion ends all sends up to the one that it names, so one may be left
 //! over. The completion of position p is taken before position p + 2^15 is posted, since no ring is

@@ -83,6 +83,11 @@ impl Receivers {
         }
     }
 
+    /// Whether a number is an owner's.
+    pub(crate) fn is_of(&self, qpn: u32, owner: Owner) -> bool {
+        lock(&self.owners).by_number.get(&qpn).is_some_and(|taker| taker.owner == owner)
+    }
+
     fn enter(&self, owners: &mut Owners, qpn: u32, taker: Taker) {
         owners.by_number.insert(qpn, taker);
         self.version.fetch_add(1, Ordering::Release);
@@ -108,18 +113,17 @@ impl Own {
     }
 
     /// Whether a completion that names a queue pair, taken from a queue in an era, is of one of the
-    /// owner's; of XRC it must be of the queue `xrc_cq`. Locks and allocates only when queue pairs
-    /// were made since the last time.
+    /// owner's; of XRC the shared queue knows which queue that must be. Locks and allocates only
+    /// when queue pairs were made since the last time.
     #[inline]
     pub(crate) fn has(
         &mut self,
         receivers: &Receivers,
         qpn: u32,
         (source, era): (Source, u64),
-        xrc_cq: Option<Source>,
     ) -> bool {
         self.taker(receivers, qpn)
-            .is_some_and(|taker| taker.cq.or(xrc_cq) == Some(source) && era >= taker.since)
+            .is_some_and(|taker| taker.cq.is_none_or(|cq| cq == source) && era >= taker.since)
     }
 
     #[inline]

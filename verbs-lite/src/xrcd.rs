@@ -12,7 +12,8 @@ use ferrocx_prm::cmd::objects::AllocXrcd;
 
 use crate::command::Execute;
 use crate::context::{ContextCore, DeviceCaps, RdmaContext};
-use crate::cq::{Cq, CqCore, Room};
+use crate::cq::{Completion, Cq, CqCore, Ends, Room};
+use crate::era::Source;
 use crate::error::{VerbsError, lock};
 use crate::receivers::Owner;
 
@@ -79,13 +80,13 @@ impl XrcdCore {
         &self.core
     }
 
-    /// Notes that a shared queue completes in `cq`, and begins an era there: it may be earlier than
-    /// that of targets which were made before.
-    pub(crate) fn completes_in(&self, cq: &Arc<CqCore>) {
+    /// Notes that a shared queue completes in `cq`, and begins an era there, which it gives: that of
+    /// now may be earlier than that of targets which were made before.
+    fn completes_in(&self, cq: &Arc<CqCore>) -> u64 {
         let mut cqs = lock(&self.cqs);
         cqs.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(cq));
         cqs.push(Arc::downgrade(cq));
-        cq.stamps.begin();
+        cq.stamps.begin()
     }
 
     /// Begins an era in every queue that its shared queues complete in; the first of them.
@@ -108,27 +109,44 @@ impl Drop for XrcdCore {
     }
 }
 
-/// The place of a shared queue in its domain, which nobody else has as long as it lives.
+/// The place of a shared queue in its domain, which nobody else has as long as it lives: which
+/// completions are its own.
 #[derive(Debug)]
 pub(crate) struct Place {
     xrcd: Arc<XrcdCore>,
     user_index: u32,
+    /// Where it completes, and the era since when it does.
+    cq: Source,
+    since: u64,
 }
 
 impl Place {
-    pub(crate) fn take(xrcd: &Arc<XrcdCore>, user_index: u32) -> Result<Self, VerbsError> {
+    /// Takes it for a queue that completes in `cq`. Who had the index before is gone: what is left
+    /// of its completions is of an earlier era if it was taken, and struck out where it stands.
+    pub(crate) fn take(xrcd: &Arc<XrcdCore>, user_index: u32, cq: &Cq) -> Result<Self, VerbsError> {
         if !lock(&xrcd.user_indices).insert(user_index) {
             return Err(VerbsError::UserIndexTaken { user_index });
         }
-        Ok(Self { xrcd: Arc::clone(xrcd), user_index })
+        let core = cq.core();
+        let since = xrcd.completes_in(&core);
+        let receivers = &xrcd.core.receivers;
+        cq.strike(|standing| {
+            standing.user_index == user_index
+                && standing.ends != Ends::Sends
+                && receivers.is_of(standing.number, xrcd.owner)
+        });
+        Ok(Self { xrcd: Arc::clone(xrcd), user_index, cq: core.stamps.source, since })
     }
 
     pub(crate) fn owner(&self) -> Owner {
         self.xrcd.owner
     }
 
-    pub(crate) fn user_index(&self) -> u32 {
-        self.user_index
+    /// Whether a completion of one of the domain's targets is of this queue.
+    pub(crate) fn has(&self, completion: &Completion) -> bool {
+        completion.user_index() == self.user_index
+            && completion.source == self.cq
+            && completion.era() >= self.since
     }
 }
 

@@ -272,6 +272,32 @@ fn completions_tell_the_queues_of_a_domain_apart() {
 }
 
 #[test]
+fn what_a_queue_that_is_gone_left_ends_nothing_of_the_next_of_its_index() {
+    for is_kept in [true, false] {
+        let mut scene = Scene::new();
+        let config = SrqConfig { max_wr: 1, max_sge: 1 };
+        let Two { b, .. } = &scene.two;
+        let make = || -> Srq { scene.xrcd.create_srq(&b.pd, &b.cq, 60, &config).unwrap() };
+        let mut first = make();
+        first.post_recv(1, scene.mb.buf(0..64).unwrap()).unwrap();
+        let wr = SendWr::signaled(1, SendOp::Send);
+        scene.qa.post_send_xrc_inline(first.srqn(), &wr, b"old").unwrap();
+        scene.two.world.settle();
+        let kept = if is_kept { scene.two.b.cq.poll() } else { None };
+        drop(first);
+        let Two { b, .. } = &scene.two;
+        let mut second: Srq = scene.xrcd.create_srq(&b.pd, &b.cq, 60, &config).unwrap();
+        second.post_recv(2, scene.mb.buf(64..128).unwrap()).unwrap();
+        let old = kept.unwrap_or_else(|| scene.two.b.cq.poll().expect("it still stands there"));
+        assert!(second.complete(old).is_none(), "kept {is_kept}");
+        scene.qa.post_send_xrc_inline(second.srqn(), &wr, b"its own").unwrap();
+        scene.two.world.settle();
+        let own = scene.two.b.cq.poll().unwrap();
+        assert_eq!(second.complete(own).unwrap().wr_id, 2);
+    }
+}
+
+#[test]
 fn an_empty_queue_is_waited_for_and_reported_if_it_stays_empty() {
     let mut scene = Scene::new();
     scene.send(0, 1, b"late");
