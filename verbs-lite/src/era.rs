@@ -27,7 +27,8 @@
 //! began. And why a right one is always believed: it is taken after its request was posted, so in
 //! the era of that time or a later one, and of three eras, which last for a whole ring, it is known
 //! where they began. No receive completion is left over: each receive ends by its own only, those
-//! of a ring in order, those of a shared queue by their place in it.
+//! of a ring in order, those of a shared queue by their place in it, and a completion that was taken
+//! ends nothing more.
 //!
 //! The era stands in the 40 bits that a number leaves free in a word of 64, so that one comparison
 //! checks both. It fails once for each era that somebody else began in the same completion queue;

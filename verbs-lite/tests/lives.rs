@@ -8,6 +8,7 @@ mod common;
 use common::{Two, pool, rts, small};
 use ferrocx_mempool::{Mbuf, Pool};
 use ferrocx_model::played::Sender;
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_verbs_lite::*;
 
 /// Two ports, and packets of the second one.
@@ -216,6 +217,48 @@ fn a_completion_ends_no_send_of_65536_blocks_later() {
     two.world.nic(0).play_end(of, 0);
     let completion = two.a.cq.poll().unwrap();
     assert_eq!(end(&mut qa, completion), [0], "its own");
+}
+
+/// Says that a message of 7 bytes has filled the receive of queue pair `qb` at a place in its ring,
+/// or in its shared queue's; its completion.
+fn play_received(two: &mut Two, (qpn, user_index): (Qpn, u32), at: u16) -> Completion {
+    play_standing(two, (qpn, user_index), at);
+    two.b.cq.poll().unwrap()
+}
+
+/// As [`play_received`]; the completion stays where it is.
+fn play_standing(two: &Two, (qpn, user_index): (Qpn, u32), at: u16) {
+    let cqe = Cqe64::zeroed().with_sop_drop_qpn(qpn.0).with_srqn_uidx(user_index);
+    let cqe = cqe.with_wqe_counter(at.into()).with_byte_cnt(7);
+    two.world.nic(1).play_cqe(two.b.cq.number(), cqe.with_opcode(CqeOpcode::RESPONDER_SEND.0));
+}
+
+#[test]
+fn a_completion_that_was_taken_ends_no_receive_of_65536_later() {
+    let (mut two, pool) = scene();
+    let (_qa, mut qb) = two.rc::<Mbuf>(&small());
+    let mut srq: Srq<Mbuf> = two.b.pd.create_srq(&SrqConfig::default()).unwrap();
+    let name = (qb.qpn(), qb.user_index());
+    let mut taken = Vec::new();
+    for at in 0..=u32::from(u16::MAX) {
+        qb.post_recv(1, packet(&pool)).unwrap();
+        let mut completion = play_received(&mut two, name, at as u16);
+        assert!(qb.next_wc(&mut completion).unwrap().is_some());
+        if at < 3 {
+            taken.push(completion);
+        }
+    }
+    for (at, old) in taken.into_iter().enumerate() {
+        qb.post_recv(2, packet(&pool)).unwrap();
+        let each = |wc: Wc<Mbuf>| panic!("{at}: {wc:?}");
+        match at {
+            0 => qb.complete(old, each).unwrap(),
+            1 => qb.complete_shared(old, &mut srq, each).unwrap(),
+            _ => qb.complete_signaled(old, each).unwrap(),
+        }
+        let own = play_received(&mut two, name, at as u16);
+        assert_eq!(end(&mut qb, own), [2]);
+    }
 }
 
 #[test]
