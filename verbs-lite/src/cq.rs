@@ -1,8 +1,7 @@
 //! [`Cq`]: completion queues, and [`Completion`], what their entries say.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
@@ -13,12 +12,15 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use crate::context::{ContextCore, RdmaContext};
 use crate::era::{self, Source, Stamps};
 use crate::error::{Failure, VerbsError};
+use crate::names::{Ends, Names};
 use crate::seats::{Seat, Seats};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
 
 /// Empty polls between two looks at the device's events: milliseconds of a core that polls.
 const LOOK_EVERY: u32 = 1 << 20;
+/// Empty polls between two looks at who had left completions.
+const CLEAR_EVERY: u32 = 1 << 8;
 /// No queue pair's number: that of multicast. Source: IBTA vol. 1, 9.8.
 const NOBODY: u32 = 0xff_ffff;
 /// Both checksums of a received frame are right.
@@ -34,7 +36,7 @@ pub(crate) struct CqCore {
     /// What completions are stamped with that are taken from it.
     pub(crate) stamps: Stamps,
     /// Those that its queue pairs have here.
-    pub(crate) names: Mutex<HashSet<(u32, Ends)>>,
+    pub(crate) names: Arc<Names>,
     /// Entries that no queue pair was promised; `None` where none are promised.
     pub(crate) free: Option<AtomicU32>,
     /// Entries of queue pairs that are gone, in which completions of theirs may still stand.
@@ -88,15 +90,6 @@ impl RdmaContext {
     }
 }
 
-/// What a completion ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Ends {
-    Sends,
-    /// A receive that a message filled.
-    Receive,
-    FailedReceive,
-}
-
 /// What a completion says that stands in a queue.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Standing {
@@ -133,7 +126,7 @@ impl Cq {
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
-        let (entries, names) = (AtomicU32::new(entries), Mutex::default());
+        let (entries, names) = (AtomicU32::new(entries), Arc::default());
         let left = AtomicU32::new(0);
         let inner = CqCore { handle, core, entries, stamps, names, free, left, _seat: seat };
         let inner = Arc::new(inner);
@@ -308,8 +301,11 @@ impl Cq {
     #[inline(never)]
     fn idle(&mut self) {
         self.idle_polls = self.idle_polls.wrapping_add(1);
-        if self.idle_polls.is_multiple_of(LOOK_EVERY) {
-            self.inner.core.look_for_neglect();
+        if self.idle_polls.is_multiple_of(CLEAR_EVERY) {
+            self.inner.names.look(|| !self.ring.has_next());
+            if self.idle_polls.is_multiple_of(LOOK_EVERY) {
+                self.inner.core.look_for_neglect();
+            }
         }
     }
 

@@ -19,6 +19,7 @@
 //! | of an earlier life, taken | its era is older than the reset |
 //! | of an earlier life, still in the queue | all were taken before `reset`; `abandon` strikes them out |
 //! | of a send 65,536 blocks ago | its era is older than the request that it would end |
+//! | of who had the number of a target of XRC, still in a queue of its domain | no target gets such a number ([`Names`](crate::names::Names)) |
 //! | of an XRC shared queue that is gone, by the next of its index | the next began an era, and struck out what stood |
 //!
 //! Why the last is so: a completion ends all sends up to the one that it names, so one may be left
@@ -29,6 +30,10 @@
 //! where they began. No receive completion is left over: each receive ends by its own only, those
 //! of a ring in order, those of a shared queue by their place in it, and a completion that was taken
 //! ends nothing more.
+//!
+//! Raw packet queue pairs are the device's send and receive queues, whose numbers may be those of
+//! queue pairs. In one completion queue no two that live have the same; where a raw one has it, the
+//! claim ends there that a shared queue keeps to numbers of queue pairs that are gone.
 //!
 //! The era stands in the 40 bits that a number leaves free in a word of 64, so that one comparison
 //! checks both. It fails once for each era that somebody else began in the same completion queue;

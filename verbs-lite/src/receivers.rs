@@ -38,7 +38,7 @@ struct Taker {
 }
 
 /// A shared queue, or a domain of shared queues; never the same twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
 impl Receivers {
@@ -80,6 +80,17 @@ impl Receivers {
         if owners.by_number.get(&qpn).is_none_or(|before| before.owner != owner) {
             let since = begin();
             self.enter(&mut owners, qpn, Taker { owner, cq: None, since });
+        }
+    }
+
+    /// A number is nobody's any more in a completion queue where somebody else has it now, whom the
+    /// device tells from who had it by other means: if the taker, or its domain, `completes_there`.
+    pub(crate) fn lost(&self, qpn: u32, completes_there: impl Fn(Owner, Option<Source>) -> bool) {
+        let mut owners = lock(&self.owners);
+        let is_lost = |taker: &Taker| completes_there(taker.owner, taker.cq);
+        if owners.by_number.get(&qpn).is_some_and(is_lost) {
+            owners.by_number.remove(&qpn);
+            self.version.fetch_add(1, Ordering::Release);
         }
     }
 
@@ -149,6 +160,25 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_a_raw_queue_pair_has_in_the_same_queue_is_nobodys() {
+        let receivers = Receivers::default();
+        let [here, there] = [1, 2].map(|device| Stamps::new(device).unwrap());
+        let (shared, domain) = (receivers.owner(), receivers.owner());
+        let mut own = [shared, domain].map(Own::new);
+        receivers.made_shared(7, shared, &here);
+        receivers.made_shared(8, shared, &there);
+        receivers.made_target(9, domain, || here.begin());
+        let is_here = |_, cq: Option<Source>| cq.is_some_and(|cq| cq == here.source);
+        for number in [7, 8, 9] {
+            receivers.lost(number, is_here);
+        }
+        let mut has = |at: usize, number| own[at].taker(&receivers, number).is_some();
+        assert!(!has(0, 7) && has(0, 8) && has(1, 9));
+        receivers.lost(9, |owner, cq| owner == domain && cq.is_none());
+        assert!(!has(1, 9));
+    }
 
     #[test]
     fn a_number_is_its_last_owners_until_that_is_gone() {

@@ -297,6 +297,48 @@ fn what_a_queue_that_is_gone_left_ends_nothing_of_the_next_of_its_index() {
     }
 }
 
+/// Makes targets until one has a number; `None` if none gets it.
+fn target_of(xrcd: &Xrcd, number: Qpn) -> Option<Qp> {
+    (0..2048).map(|_| xrcd.create_target().unwrap()).find(|target| target.qpn() == number)
+}
+
+#[test]
+fn a_target_has_no_number_of_which_completions_still_stand_in_a_queue_of_its_domain() {
+    // Of a connection, and of a target of another domain, whose index is that of a shared queue.
+    for is_target in [false, true] {
+        let mut scene = Scene::new();
+        let Two { a, b, .. } = &scene.two;
+        let config = SrqConfig { max_wr: 1, max_sge: 1 };
+        let other = b.context.alloc_xrcd().unwrap();
+        let mut foreign: Srq = other.create_srq(&b.pd, &b.cq, 30, &config).unwrap();
+        let (buf, wr) = (scene.mb.buf(0..64).unwrap(), SendWr::signaled(1, SendOp::Send));
+        let number = if is_target {
+            let (mut qa, mut target) = (initiator(a), other.create_target().unwrap());
+            join(&scene.two, &mut qa, &mut target);
+            foreign.post_recv(1, buf).unwrap();
+            qa.post_send_xrc_inline(foreign.srqn(), &wr, b"old").unwrap();
+            scene.two.world.settle();
+            target.qpn()
+        } else {
+            let config = QpConfig { user_index: 30, ..small() };
+            let (mut qa, mut qb) = scene.two.rc::<Buf>(&config);
+            qb.post_recv(1, buf).unwrap();
+            qa.post_send_inline(&wr, b"old").unwrap();
+            scene.two.world.settle();
+            qb.qpn()
+        };
+        scene.post(0, 2, 64, 64);
+        assert!(target_of(&scene.xrcd, number).is_none(), "its completion stands there");
+        let old = scene.two.b.cq.poll().unwrap();
+        assert_eq!(old.qpn(), number);
+        // Everything of it was taken, in an earlier era. It is looked now and then only.
+        assert!((0..256).all(|_| scene.two.b.cq.poll().is_none()));
+        let target = target_of(&scene.xrcd, number).expect("the number is free");
+        assert!(scene.srqs[0].complete(old).is_none(), "of who had the number before");
+        assert_eq!((target.qpn(), scene.srqs[0].outstanding()), (number, 1));
+    }
+}
+
 #[test]
 fn an_empty_queue_is_waited_for_and_reported_if_it_stays_empty() {
     let mut scene = Scene::new();

@@ -1,25 +1,26 @@
 //! Numbers of a queue pair in its completion queues, which others had before: see [`crate::era`].
 
 use super::{Qp, QpQueues, QpType};
-use crate::belief::{Belief, Name};
-use crate::cq::{Cq, Ends};
+use crate::belief::Belief;
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
+use crate::names::{Ends, Name};
 
 impl<B: Buffers> Qp<B> {
     /// Sees to it that completions under its numbers are its own from now on.
     pub(super) fn take_names(&mut self, queues: &QpQueues<'_, B>) -> Result<(), VerbsError> {
         let &QpQueues { send_cq, recv_cq, .. } = queues;
         let (qpn, failed) = (self.qpn, self.objects.fails_as(self.qpn));
-        self.ends.names.push(Name::take(&send_cq.core(), (qpn, Ends::Sends))?);
+        self.ends.names.push(Name::take(&send_cq.core().names, (qpn, Ends::Sends))?);
         send_cq.forget(qpn, &[Ends::Sends]);
         let receivers = &self.pd.core.receivers;
         if self.ends.xrcd.is_some() {
             receivers.made(qpn);
             return Ok(());
         }
-        self.ends.names.push(Name::take(&recv_cq.core(), (qpn, Ends::Receive))?);
-        self.ends.names.push(Name::take(&recv_cq.core(), (failed, Ends::FailedReceive))?);
+        self.ends.names.push(Name::take(&recv_cq.core().names, (qpn, Ends::Receive))?);
+        self.ends.names.push(Name::take(&recv_cq.core().names, (failed, Ends::FailedReceive))?);
         if let Some(srq) = &self.ends.srq {
             let recv_cq = recv_cq.core();
             let (since, goes_on) = receivers.made_shared(qpn, srq.owner(), &recv_cq.stamps);
@@ -29,6 +30,15 @@ impl<B: Buffers> Qp<B> {
             }
         } else if self.qp_type != QpType::Raw {
             receivers.made(qpn);
+        } else {
+            let recv_cq = recv_cq.core();
+            let is_here = |owner, cq: Option<_>| match cq {
+                Some(cq) => cq == recv_cq.stamps.source,
+                None => recv_cq.names.has_domain(owner),
+            };
+            for number in [qpn, failed] {
+                receivers.lost(number, is_here);
+            }
         }
         recv_cq.forget(qpn, &[Ends::Receive]);
         recv_cq.forget(failed, &[Ends::FailedReceive]);
