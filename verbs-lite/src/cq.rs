@@ -244,13 +244,15 @@ impl Cq {
     }
 
     /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:
-    /// they are nobody's from now on.
-    pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) {
-        self.strike(|standing| standing.number == number && kinds.contains(&standing.ends));
+    /// they are nobody's from now on. How many they were.
+    pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) -> u32 {
+        self.strike(|standing| standing.number == number && kinds.contains(&standing.ends))
     }
 
-    /// Makes those completions nobody's that stand in the queue and of which `is_lost` says so.
-    pub(crate) fn strike(&self, is_lost: impl Fn(Standing) -> bool) {
+    /// Makes those completions nobody's that stand in the queue and of which `is_lost` says so; how
+    /// many they were.
+    pub(crate) fn strike(&self, is_lost: impl Fn(Standing) -> bool) -> u32 {
+        let mut struck = 0;
         for (slot, last) in self.ring.standing() {
             let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
             let standing = Standing {
@@ -260,8 +262,10 @@ impl Cq {
             };
             if is_lost(standing) {
                 slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
+                struck += 1;
             }
         }
+        struck
     }
 
     /// The next completion, if there is one. Give it to the queue pair that it names.

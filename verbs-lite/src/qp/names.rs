@@ -46,15 +46,20 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Completions of what was posted are nobody's, and struck out of `cqs`, its completion queues.
+    /// For what stands there it has other room, as far as there is some.
     pub(super) fn forget_posted(&mut self, cqs: &[&Cq]) {
         for cq in cqs {
             let core = cq.core();
             if self.sq.belief.completes_in(&core) {
-                cq.forget(self.qpn, &[Ends::Sends]);
+                let struck = cq.forget(self.qpn, &[Ends::Sends]);
+                self.ends.send_share.struck(struck, cq);
             }
             // Receives of a shared queue end there, whatever becomes of who took them.
             if self.rq.as_ref().is_some_and(|rq| rq.belief.completes_in(&core)) {
-                cq.forget(self.qpn, &[Ends::Receive, Ends::FailedReceive]);
+                let struck = cq.forget(self.qpn, &[Ends::Receive, Ends::FailedReceive]);
+                if let Some(share) = &mut self.ends.recv_share {
+                    share.struck(struck, cq);
+                }
             }
         }
     }
