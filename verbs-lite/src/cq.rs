@@ -173,6 +173,8 @@ impl Cq {
         }
         let entries = entries.next_power_of_two();
         let lost = before.saturating_sub(entries);
+        // What queue pairs had that are gone is free if nothing stands there any more.
+        self.take_back();
         if let Some(free) = &self.inner.free {
             let take = |free: u32| free.checked_sub(lost);
             free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)

@@ -82,7 +82,7 @@ impl Cq {
     }
 
     /// Frees entries of queue pairs that are gone, but for as many as still hold a completion.
-    fn take_back(&self) {
+    pub(crate) fn take_back(&self) {
         let inner = self.core();
         let Some(free) = &inner.free else { return };
         // Before what stands is counted: completions of these were written by then.

@@ -248,6 +248,9 @@ fn room_of_queue_pairs_that_are_gone_comes_back() {
     }
     assert_eq!(stood, 20);
     drop(made(&two, &cq, 30).unwrap());
+    // So it does for a queue that gets smaller.
+    cq.resize(1, |_, _| panic!("it is empty")).unwrap();
+    assert_eq!(cq.entries(), 1);
 }
 
 /// Completions that `abandon` struck out stand in the queue as before.
