@@ -117,7 +117,8 @@ impl Cq {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let (what, way_out) = ("more than 2^32 completion queues", "start another process");
+        let (what, way_out) =
+            ("completion queues after 2^32, or after 2^40 eras", "start another process");
         let stamps = Stamps::new(core.id).ok_or(VerbsError::Unsupported { what, way_out })?;
         let seat = channel.map(|(_, seats)| Seats::take(seats)).transpose()?;
         let events = channel.map(|(events, _)| events.handle());

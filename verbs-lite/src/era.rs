@@ -62,7 +62,11 @@ static NEXT_QUEUE: AtomicU32 = AtomicU32::new(1);
 
 /// The next era, where it stands beside a number; these grow as the eras do. `NONE` after the last.
 fn next_era() -> u64 {
-    let era = NEXT_ERA.fetch_add(1, Ordering::Relaxed);
+    place(NEXT_ERA.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Where an era stands.
+fn place(era: u64) -> u64 {
     // One less, so that no number is `NONE`.
     if era >= ERAS - 1 {
         return NONE;
@@ -86,11 +90,20 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// `None` if this process has made all completion queues that it can tell apart.
+    /// `None` if this process has made all completion queues, or begun all eras, that it can tell
+    /// apart.
     pub(crate) fn new(device: u32) -> Option<Self> {
+        Self::in_era(device, next_era())
+    }
+
+    fn in_era(device: u32, era: u64) -> Option<Self> {
+        // Whatever was taken in this one would be believed.
+        if era == NONE {
+            return None;
+        }
         let next = |cq: u32| cq.checked_add(1);
         let cq = NEXT_QUEUE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        Some(Self { source: Source { device, cq }, era: AtomicU64::new(next_era()) })
+        Some(Self { source: Source { device, cq }, era: AtomicU64::new(era) })
     }
 
     /// What stands in the number of a completion that is taken now, of a queue pair whose number
@@ -143,5 +156,12 @@ mod tests {
             last = era;
         }
         assert!(Stamps::new(1).unwrap().source != stamps.source);
+    }
+
+    #[test]
+    fn there_is_no_queue_after_the_last_era() {
+        assert!(Stamps::in_era(1, place(ERAS - 2)).is_some());
+        assert!(Stamps::in_era(1, place(ERAS - 1)).is_none());
+        assert!(place(ERAS - 2) > place(ERAS - 3) && place(ERAS - 1) == NONE);
     }
 }
