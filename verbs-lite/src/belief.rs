@@ -95,6 +95,11 @@ impl Belief {
         self.known = NONE;
     }
 
+    /// Begins an era in the completion queue, and leaves what is believed as it is.
+    pub(crate) fn begin_era(&self) -> u64 {
+        self.cq.stamps.begin()
+    }
+
     /// Begins another life at a position: everything that was posted has ended.
     pub(crate) fn begin_life(&mut self, position: u32) {
         self.since = self.cq.stamps.begin();

@@ -256,19 +256,28 @@ impl Cq {
     /// many they were.
     pub(crate) fn strike(&self, is_lost: impl Fn(Standing) -> bool) -> u32 {
         let mut struck = 0;
-        for (slot, last) in self.ring.standing() {
-            let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
-            let standing = Standing {
-                number: Cqe64::SOP_DROP_QPN.get(word),
-                user_index: user_index_of(&slot),
-                ends: Head { last, error_be: 0 }.ends(),
-            };
+        for (slot, standing) in self.standing_entries() {
             if is_lost(standing) {
                 slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
                 struck += 1;
             }
         }
         struck
+    }
+
+    /// How many failures of receives stand in the queue under a number.
+    pub(crate) fn failed_receives(&self, number: u32) -> u32 {
+        let is_one = |it: &Standing| (it.number, it.ends) == (number, Ends::FailedReceive);
+        self.standing_entries().filter(|(_, standing)| is_one(standing)).count() as u32
+    }
+
+    fn standing_entries(&self) -> impl Iterator<Item = (Slot<'_, 64>, Standing)> {
+        self.ring.standing().map(|(slot, last)| {
+            let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
+            let number = Cqe64::SOP_DROP_QPN.get(word);
+            let (user_index, ends) = (user_index_of(&slot), Head { last, error_be: 0 }.ends());
+            (slot, Standing { number, user_index, ends })
+        })
     }
 
     /// The next completion, if there is one. Give it to the queue pair that it names.

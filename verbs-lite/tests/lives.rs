@@ -262,6 +262,52 @@ fn a_completion_that_was_taken_ends_no_receive_of_65536_later() {
 }
 
 #[test]
+fn a_failed_receive_of_before_says_nothing_of_the_state_of_now() {
+    for (is_kept, is_namesake) in [(true, false), (false, false), (true, true), (false, true)] {
+        let case = format!("kept {is_kept}, namesake {is_namesake}");
+        let (mut two, pool) = scene();
+        let mut srq: Srq<Mbuf> = two.b.pd.create_srq(&SrqConfig { max_wr: 8, max_sge: 1 }).unwrap();
+        let made = |two: &Two, srq: &Srq<Mbuf>| -> Qp<Mbuf> {
+            let queues = QpQueues { send_cq: &two.b.cq, recv_cq: &two.b.cq, srq: Some(srq) };
+            two.b.pd.create_qp(queues, &QpConfig { max_send_wr: 1, ..small() }).unwrap()
+        };
+        let mut qb = made(&two, &srq);
+        let failure =
+            Cqe64::zeroed().with_sop_drop_qpn(qb.qpn().0).with_opcode(CqeOpcode::RESPONDER_ERROR.0);
+        two.world.nic(1).play_cqe(two.b.cq.number(), failure);
+        let kept = if is_kept { two.b.cq.poll() } else { None };
+        if is_namesake {
+            let number = qb.qpn();
+            drop(qb);
+            qb = loop {
+                let qp = made(&two, &srq);
+                if qp.qpn() == number {
+                    break qp;
+                }
+            };
+        } else {
+            qb.abandon(&[&two.b.cq]).unwrap();
+        }
+        for id in 0..2 {
+            srq.post_recv(id, packet(&pool)).unwrap();
+        }
+        qb.init(&InitAttr::default()).unwrap();
+        let old = kept.unwrap_or_else(|| two.b.cq.poll().expect("it still stands there"));
+        let mut ended = Vec::new();
+        qb.complete_shared(old, &mut srq, |wc| ended.push(wc.result.is_err())).unwrap();
+        assert_eq!((ended.as_slice(), qb.state()), ([true].as_slice(), QpState::Init), "{case}");
+        two.world.nic(1).play_cqe(two.b.cq.number(), failure.with_wqe_counter(1));
+        let now = two.b.cq.poll().unwrap();
+        qb.complete_shared(now, &mut srq, |wc| ended.push(wc.result.is_err())).unwrap();
+        assert_eq!(
+            (ended.as_slice(), qb.state()),
+            ([true; 2].as_slice(), QpState::Error),
+            "{case}"
+        );
+    }
+}
+
+#[test]
 fn completions_that_were_taken_before_many_others_were_posted_are_right() {
     const ROUND: u32 = 1 << 12;
     let (mut two, _pool) = scene();

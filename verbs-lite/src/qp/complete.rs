@@ -29,6 +29,29 @@ impl Reports {
     }
 }
 
+/// Failed receives of a shared queue that say nothing of the state of the queue pair: of an earlier
+/// life, or of who had its number before and took from the same queue.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    /// The era that its life of now began with.
+    pub(super) since: u64,
+    /// How many stood in the completion queue then.
+    pub(super) standing: u32,
+}
+
+impl Earlier {
+    /// Whether a failure is one of them.
+    fn has(&mut self, failure: &Completion) -> bool {
+        if failure.era() < self.since {
+            return true;
+        }
+        // They stand in front of those of now.
+        let is_earlier = self.standing > 0;
+        self.standing -= u32::from(is_earlier);
+        is_earlier
+    }
+}
+
 impl<B: Buffers> Qp<B> {
     /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
     /// order of posting. A failure moves the queue pair to its error state.
@@ -378,7 +401,7 @@ impl<B: Buffers> Qp<B> {
             return Ok(None);
         }
         let wc = srq.end(completion).ok_or_else(|| self.wrong(completion))?;
-        if opcode == CqeOpcode::RESPONDER_ERROR {
+        if opcode == CqeOpcode::RESPONDER_ERROR && !self.earlier.has(completion) {
             self.enter(QpState::Error);
         }
         Ok(Some(wc))

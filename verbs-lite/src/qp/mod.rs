@@ -90,6 +90,7 @@ use crate::wr::SendWr;
 use crate::xrcd::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
+use complete::Earlier;
 use frames::Frames;
 use post::FastRegSetup;
 use raw::Objects;
@@ -209,6 +210,7 @@ pub struct Qp<B: Buffers = Buf> {
     rq: Option<Rq<B>>,
     /// Which receives of the shared queue it took.
     shared: Option<Belief>,
+    earlier: Earlier,
     state: QpState,
     qp_type: QpType,
     /// Its service as the device names it.
@@ -316,6 +318,7 @@ impl<B: Buffers> Qp<B> {
             sq: Sq::new(send_ring, send_cq, reach, most, frames.unwrap_or_default()),
             rq,
             shared: None,
+            earlier: Earlier::default(),
             state: QpState::Reset,
             qp_type,
             st,

@@ -237,6 +237,7 @@ impl<B: Buffers> Qp<B> {
         if let Some(rq) = &mut self.rq {
             rq.restart();
         }
+        self.begin_shared(&[]);
         self.enter(QpState::Reset);
         Ok(())
     }
@@ -270,6 +271,7 @@ impl<B: Buffers> Qp<B> {
         if let Some(rq) = &mut self.rq {
             rq.abandon();
         }
+        self.begin_shared(cqs);
         self.enter(QpState::Reset);
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Numbers of a queue pair in its completion queues, which others had before: see [`crate::era`].
 
+use super::complete::Earlier;
 use super::{Qp, QpQueues, QpType};
 use crate::belief::Belief;
 use crate::cq::Cq;
@@ -22,10 +23,11 @@ impl<B: Buffers> Qp<B> {
         self.ends.names.push(Name::take(&recv_cq.core().names, (qpn, Ends::Receive))?);
         self.ends.names.push(Name::take(&recv_cq.core().names, (failed, Ends::FailedReceive))?);
         if let Some(srq) = &self.ends.srq {
-            let recv_cq = recv_cq.core();
-            let (since, goes_on) = receivers.made_shared(qpn, srq.owner(), &recv_cq.stamps);
-            self.shared = Some(Belief::since(&recv_cq, qpn, since));
+            let core = recv_cq.core();
+            let (since, goes_on) = receivers.made_shared(qpn, srq.owner(), &core.stamps);
+            self.shared = Some(Belief::since(&core, qpn, since));
             if goes_on {
+                self.begin_shared(&[recv_cq]);
                 return Ok(());
             }
         } else if self.qp_type != QpType::Raw {
@@ -43,6 +45,15 @@ impl<B: Buffers> Qp<B> {
         recv_cq.forget(qpn, &[Ends::Receive]);
         recv_cq.forget(failed, &[Ends::FailedReceive]);
         Ok(())
+    }
+
+    /// Begins another life of a queue pair whose receives are shared: failures of before end receives
+    /// as ever, and say nothing of its state. Of those that stand in a queue it must be in `cqs`.
+    pub(super) fn begin_shared(&mut self, cqs: &[&Cq]) {
+        let Some(shared) = &self.shared else { return };
+        let cq = cqs.iter().find(|cq| shared.completes_in(&cq.core()));
+        let standing = cq.map_or(0, |cq| cq.failed_receives(self.qpn));
+        self.earlier = Earlier { since: shared.begin_era(), standing };
     }
 
     /// Completions of what was posted are nobody's, and struck out of `cqs`, its completion queues.
