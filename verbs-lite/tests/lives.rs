@@ -112,14 +112,16 @@ fn a_completion_of_another_device_ends_nothing() {
     qb.post_recv(2, packet(&pool)).unwrap();
     let at_b = message(&mut two, &mut qa);
     assert_refused(&mut qa, at_b, "of the other device");
-    // Nor does one of another completion queue of the same device.
+    // Nor does one of another completion queue of the same device, which names the queue pair and
+    // is of a later era.
     let cq = two.b.context.create_cq(32).unwrap();
     let mut other: Qp<Mbuf> = two.b.pd.create_qp(&cq, &small()).unwrap();
     other.init(&InitAttr::default()).unwrap();
     other.post_recv(3, packet(&pool)).unwrap();
-    qb.post_recv(4, packet(&pool)).unwrap();
-    let at_b = message(&mut two, &mut qa);
-    assert_refused(&mut other, at_b, "of another queue pair");
+    drop(two.b.qp::<Mbuf>(&QpConfig { max_recv_wr: 1, ..small() }));
+    let name = (other.qpn(), other.user_index());
+    let at_b = play_received(&mut two, name, 0);
+    assert_refused(&mut other, at_b, "of another completion queue");
 }
 
 #[test]
