@@ -235,7 +235,8 @@ impl Cq {
 
     /// The completions that there are, one after the other, for whoever ends most of them without
     /// a closer look: see [`Qp::complete_sent`](crate::Qp::complete_sent). The device is told once
-    /// that their entries are free, when the value is dropped.
+    /// that their entries are free, when the value is dropped: until then those that it has given
+    /// count as full, so drop it before posting what needs their room.
     #[inline(always)]
     pub fn taking(&mut self) -> Taking<'_> {
         Taking { start: self.ring.consumer_index(), cq: self }
