@@ -1,11 +1,9 @@
-//! [`Belief`] of a queue pair in completions, by their [eras](crate::era), and its [`Name`] in a
-//! completion queue.
+//! [`Belief`] of a queue pair in completions, by their [eras](crate::era).
 
 use std::sync::Arc;
 
-use crate::cq::{Completion, CqCore, Ends};
+use crate::cq::{Completion, CqCore};
 use crate::era::{MARK_EVERY, NONE, qpn_be};
-use crate::error::{VerbsError, lock};
 
 /// Which completions are of a queue of requests, in its life of now. Positions are modulo 2^32.
 #[derive(Debug)]
@@ -97,35 +95,14 @@ impl Belief {
         self.known = NONE;
     }
 
+    /// Begins an era in the completion queue, and leaves what is believed as it is.
+    pub(crate) fn begin_era(&self) -> u64 {
+        self.cq.stamps.begin()
+    }
+
     /// Begins another life at a position: everything that was posted has ended.
     pub(crate) fn begin_life(&mut self, position: u32) {
         self.since = self.cq.stamps.begin();
         (self.marks, self.known) = ([(position, self.since); 3], NONE);
-    }
-}
-
-/// The number under which completions of a queue pair stand in a queue: of those that live, each
-/// has its own there. Numbers of raw packet queue pairs may be those of others for the device.
-#[derive(Debug)]
-pub(crate) struct Name {
-    cq: Arc<CqCore>,
-    name: (u32, Ends),
-}
-
-impl Name {
-    /// Takes a number for completions of one kind.
-    pub(crate) fn take(cq: &Arc<CqCore>, name: (u32, Ends)) -> Result<Self, VerbsError> {
-        if !lock(&cq.names).insert(name) {
-            let what =
-                "two queue pairs of one number, of raw packets and not, in a completion queue";
-            return Err(VerbsError::Unsupported { what, way_out: "use another completion queue" });
-        }
-        Ok(Self { cq: Arc::clone(cq), name })
-    }
-}
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        lock(&self.cq.names).remove(&self.name);
     }
 }

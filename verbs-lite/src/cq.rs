@@ -1,8 +1,7 @@
 //! [`Cq`]: completion queues, and [`Completion`], what their entries say.
 
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
@@ -13,12 +12,15 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use crate::context::{ContextCore, RdmaContext};
 use crate::era::{self, Source, Stamps};
 use crate::error::{Failure, VerbsError};
+use crate::names::{Ends, Names};
 use crate::seats::{Seat, Seats};
 use crate::types::{Qpn, Rkey};
 use crate::wr::{InvalidatedRkey, RecvInfo};
 
 /// Empty polls between two looks at the device's events: milliseconds of a core that polls.
 const LOOK_EVERY: u32 = 1 << 20;
+/// Empty polls between two looks at who had left completions.
+const CLEAR_EVERY: u32 = 1 << 8;
 /// No queue pair's number: that of multicast. Source: IBTA vol. 1, 9.8.
 const NOBODY: u32 = 0xff_ffff;
 /// Both checksums of a received frame are right.
@@ -34,7 +36,7 @@ pub(crate) struct CqCore {
     /// What completions are stamped with that are taken from it.
     pub(crate) stamps: Stamps,
     /// Those that its queue pairs have here.
-    pub(crate) names: Mutex<HashSet<(u32, Ends)>>,
+    pub(crate) names: Arc<Names>,
     /// Entries that no queue pair was promised; `None` where none are promised.
     pub(crate) free: Option<AtomicU32>,
     /// Entries of queue pairs that are gone, in which completions of theirs may still stand.
@@ -88,13 +90,12 @@ impl RdmaContext {
     }
 }
 
-/// What a completion ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Ends {
-    Sends,
-    /// A receive that a message filled.
-    Receive,
-    FailedReceive,
+/// What a completion says that stands in a queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Standing {
+    pub(crate) number: u32,
+    pub(crate) user_index: u32,
+    pub(crate) ends: Ends,
 }
 
 /// Who sees to it that a completion queue does not overrun.
@@ -116,7 +117,8 @@ impl Cq {
         let core = Arc::clone(context.core());
         VerbsError::range("entries of the CQ", entries.into(), 1, core.attr.max_cqe.into())?;
         let entries = entries.next_power_of_two();
-        let (what, way_out) = ("more than 2^32 completion queues", "start another process");
+        let (what, way_out) =
+            ("completion queues after 2^32, or after 2^40 eras", "start another process");
         let stamps = Stamps::new(core.id).ok_or(VerbsError::Unsupported { what, way_out })?;
         let seat = channel.map(|(_, seats)| Seats::take(seats)).transpose()?;
         let events = channel.map(|(events, _)| events.handle());
@@ -125,7 +127,7 @@ impl Cq {
         let (ring, handle) = CqRing::new(core.device(), &attr)?;
         let armer = Armer::new(&ring, &handle)?;
         let free = (room == Room::Reserved).then(|| AtomicU32::new(entries));
-        let (entries, names) = (AtomicU32::new(entries), Mutex::default());
+        let (entries, names) = (AtomicU32::new(entries), Arc::default());
         let left = AtomicU32::new(0);
         let inner = CqCore { handle, core, entries, stamps, names, free, left, _seat: seat };
         let inner = Arc::new(inner);
@@ -172,6 +174,8 @@ impl Cq {
         }
         let entries = entries.next_power_of_two();
         let lost = before.saturating_sub(entries);
+        // What queue pairs had that are gone is free if nothing stands there any more.
+        self.take_back();
         if let Some(free) = &self.inner.free {
             let take = |free: u32| free.checked_sub(lost);
             free.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
@@ -231,7 +235,8 @@ impl Cq {
 
     /// The completions that there are, one after the other, for whoever ends most of them without
     /// a closer look: see [`Qp::complete_sent`](crate::Qp::complete_sent). The device is told once
-    /// that their entries are free, when the value is dropped.
+    /// that their entries are free, when the value is dropped: until then those that it has given
+    /// count as full, so drop it before posting what needs their room.
     #[inline(always)]
     pub fn taking(&mut self) -> Taking<'_> {
         Taking { start: self.ring.consumer_index(), cq: self }
@@ -243,15 +248,37 @@ impl Cq {
     }
 
     /// Strikes a number out of the completions that stand in the queue and are of such `kinds`:
-    /// they are nobody's from now on.
-    pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) {
-        for (slot, last) in self.ring.standing() {
-            let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
-            let is_named = Cqe64::SOP_DROP_QPN.get(word) == number;
-            if is_named && kinds.contains(&Head { last, error_be: 0 }.ends()) {
+    /// they are nobody's from now on. How many they were.
+    pub(crate) fn forget(&self, number: u32, kinds: &[Ends]) -> u32 {
+        self.strike(|standing| standing.number == number && kinds.contains(&standing.ends))
+    }
+
+    /// Makes those completions nobody's that stand in the queue and of which `is_lost` says so; how
+    /// many they were.
+    pub(crate) fn strike(&self, is_lost: impl Fn(Standing) -> bool) -> u32 {
+        let mut struck = 0;
+        for (slot, standing) in self.standing_entries() {
+            if is_lost(standing) {
                 slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
+                struck += 1;
             }
         }
+        struck
+    }
+
+    /// How many failures of receives stand in the queue under a number.
+    pub(crate) fn failed_receives(&self, number: u32) -> u32 {
+        let is_one = |it: &Standing| (it.number, it.ends) == (number, Ends::FailedReceive);
+        self.standing_entries().filter(|(_, standing)| is_one(standing)).count() as u32
+    }
+
+    fn standing_entries(&self) -> impl Iterator<Item = (Slot<'_, 64>, Standing)> {
+        self.ring.standing().map(|(slot, last)| {
+            let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
+            let number = Cqe64::SOP_DROP_QPN.get(word);
+            let (user_index, ends) = (user_index_of(&slot), Head { last, error_be: 0 }.ends());
+            (slot, Standing { number, user_index, ends })
+        })
     }
 
     /// The next completion, if there is one. Give it to the queue pair that it names.
@@ -291,8 +318,11 @@ impl Cq {
     #[inline(never)]
     fn idle(&mut self) {
         self.idle_polls = self.idle_polls.wrapping_add(1);
-        if self.idle_polls.is_multiple_of(LOOK_EVERY) {
-            self.inner.core.look_for_neglect();
+        if self.idle_polls.is_multiple_of(CLEAR_EVERY) {
+            self.inner.names.look(|| !self.ring.has_next());
+            if self.idle_polls.is_multiple_of(LOOK_EVERY) {
+                self.inner.core.look_for_neglect();
+            }
         }
     }
 
@@ -366,7 +396,7 @@ impl CqEntry<'_> {
     #[inline(always)]
     #[must_use]
     pub fn user_index(&self) -> u32 {
-        Cqe64::SRQN_UIDX.get(self.slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
+        user_index_of(&self.slot)
     }
 
     /// When it was made, in ticks of the device's clock: [`Clock`](ferrocx_core::Clock) makes
@@ -387,6 +417,12 @@ impl CqEntry<'_> {
         let bytes = || self.slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         is_theirs.then(|| (head.wqe_counter(), bytes()))
     }
+}
+
+/// The index that an entry carries.
+#[inline(always)]
+fn user_index_of(slot: &Slot<'_, 64>) -> u32 {
+    Cqe64::SRQN_UIDX.get(slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
 }
 
 /// The words of an entry that every request needs. Small enough to be handed over in registers.

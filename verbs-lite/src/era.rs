@@ -19,6 +19,8 @@
 //! | of an earlier life, taken | its era is older than the reset |
 //! | of an earlier life, still in the queue | all were taken before `reset`; `abandon` strikes them out |
 //! | of a send 65,536 blocks ago | its era is older than the request that it would end |
+//! | of who had the number of a target of XRC, still in a queue of its domain | no target gets such a number ([`Names`](crate::names::Names)) |
+//! | of an XRC shared queue that is gone, by the next of its index | the next began an era, and struck out what stood |
 //!
 //! Why the last is so: a completion ends all sends up to the one that it names, so one may be left
 //! over. The completion of position p is taken before position p + 2^15 is posted, since no ring is
@@ -26,7 +28,12 @@
 //! began. And why a right one is always believed: it is taken after its request was posted, so in
 //! the era of that time or a later one, and of three eras, which last for a whole ring, it is known
 //! where they began. No receive completion is left over: each receive ends by its own only, those
-//! of a ring in order, those of a shared queue by their place in it.
+//! of a ring in order, those of a shared queue by their place in it, and a completion that was taken
+//! ends nothing more.
+//!
+//! Raw packet queue pairs are the device's send and receive queues, whose numbers may be those of
+//! queue pairs. In one completion queue no two that live have the same; where a raw one has it, the
+//! claim ends there that a shared queue keeps to numbers of queue pairs that are gone.
 //!
 //! The era stands in the 40 bits that a number leaves free in a word of 64, so that one comparison
 //! checks both. It fails once for each era that somebody else began in the same completion queue;
@@ -55,7 +62,11 @@ static NEXT_QUEUE: AtomicU32 = AtomicU32::new(1);
 
 /// The next era, where it stands beside a number; these grow as the eras do. `NONE` after the last.
 fn next_era() -> u64 {
-    let era = NEXT_ERA.fetch_add(1, Ordering::Relaxed);
+    place(NEXT_ERA.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Where an era stands.
+fn place(era: u64) -> u64 {
     // One less, so that no number is `NONE`.
     if era >= ERAS - 1 {
         return NONE;
@@ -79,11 +90,20 @@ pub(crate) struct Stamps {
 }
 
 impl Stamps {
-    /// `None` if this process has made all completion queues that it can tell apart.
+    /// `None` if this process has made all completion queues, or begun all eras, that it can tell
+    /// apart.
     pub(crate) fn new(device: u32) -> Option<Self> {
+        Self::in_era(device, next_era())
+    }
+
+    fn in_era(device: u32, era: u64) -> Option<Self> {
+        // Whatever was taken in this one would be believed.
+        if era == NONE {
+            return None;
+        }
         let next = |cq: u32| cq.checked_add(1);
         let cq = NEXT_QUEUE.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
-        Some(Self { source: Source { device, cq }, era: AtomicU64::new(next_era()) })
+        Some(Self { source: Source { device, cq }, era: AtomicU64::new(era) })
     }
 
     /// What stands in the number of a completion that is taken now, of a queue pair whose number
@@ -136,5 +156,12 @@ mod tests {
             last = era;
         }
         assert!(Stamps::new(1).unwrap().source != stamps.source);
+    }
+
+    #[test]
+    fn there_is_no_queue_after_the_last_era() {
+        assert!(Stamps::in_era(1, place(ERAS - 2)).is_some());
+        assert!(Stamps::in_era(1, place(ERAS - 1)).is_none());
+        assert!(place(ERAS - 2) > place(ERAS - 3) && place(ERAS - 1) == NONE);
     }
 }

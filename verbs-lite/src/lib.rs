@@ -107,6 +107,7 @@ pub mod fastreg;
 pub mod fmr;
 mod gid;
 pub mod mr;
+mod names;
 pub mod net;
 mod pd;
 pub mod peer;

@@ -38,7 +38,7 @@ struct Taker {
 }
 
 /// A shared queue, or a domain of shared queues; never the same twice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Owner(u64);
 
 impl Receivers {
@@ -83,6 +83,22 @@ impl Receivers {
         }
     }
 
+    /// A number is nobody's any more in a completion queue where somebody else has it now, whom the
+    /// device tells from who had it by other means: if the taker, or its domain, `completes_there`.
+    pub(crate) fn lost(&self, qpn: u32, completes_there: impl Fn(Owner, Option<Source>) -> bool) {
+        let mut owners = lock(&self.owners);
+        let is_lost = |taker: &Taker| completes_there(taker.owner, taker.cq);
+        if owners.by_number.get(&qpn).is_some_and(is_lost) {
+            owners.by_number.remove(&qpn);
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Whether a number is an owner's.
+    pub(crate) fn is_of(&self, qpn: u32, owner: Owner) -> bool {
+        lock(&self.owners).by_number.get(&qpn).is_some_and(|taker| taker.owner == owner)
+    }
+
     fn enter(&self, owners: &mut Owners, qpn: u32, taker: Taker) {
         owners.by_number.insert(qpn, taker);
         self.version.fetch_add(1, Ordering::Release);
@@ -108,18 +124,17 @@ impl Own {
     }
 
     /// Whether a completion that names a queue pair, taken from a queue in an era, is of one of the
-    /// owner's; of XRC it must be of the queue `xrc_cq`. Locks and allocates only when queue pairs
-    /// were made since the last time.
+    /// owner's; of XRC the shared queue knows which queue that must be. Locks and allocates only
+    /// when queue pairs were made since the last time.
     #[inline]
     pub(crate) fn has(
         &mut self,
         receivers: &Receivers,
         qpn: u32,
         (source, era): (Source, u64),
-        xrc_cq: Option<Source>,
     ) -> bool {
         self.taker(receivers, qpn)
-            .is_some_and(|taker| taker.cq.or(xrc_cq) == Some(source) && era >= taker.since)
+            .is_some_and(|taker| taker.cq.is_none_or(|cq| cq == source) && era >= taker.since)
     }
 
     #[inline]
@@ -145,6 +160,25 @@ impl Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_that_a_raw_queue_pair_has_in_the_same_queue_is_nobodys() {
+        let receivers = Receivers::default();
+        let [here, there] = [1, 2].map(|device| Stamps::new(device).unwrap());
+        let (shared, domain) = (receivers.owner(), receivers.owner());
+        let mut own = [shared, domain].map(Own::new);
+        receivers.made_shared(7, shared, &here);
+        receivers.made_shared(8, shared, &there);
+        receivers.made_target(9, domain, || here.begin());
+        let is_here = |_, cq: Option<Source>| cq.is_some_and(|cq| cq == here.source);
+        for number in [7, 8, 9] {
+            receivers.lost(number, is_here);
+        }
+        let mut has = |at: usize, number| own[at].taker(&receivers, number).is_some();
+        assert!(!has(0, 7) && has(0, 8) && has(1, 9));
+        receivers.lost(9, |owner, cq| owner == domain && cq.is_none());
+        assert!(!has(1, 9));
+    }
 
     #[test]
     fn a_number_is_its_last_owners_until_that_is_gone() {

@@ -37,7 +37,6 @@ use ferrocx_prm::wqc::{Rmpc, Wq, state};
 use crate::command::Execute;
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq};
-use crate::era::Source;
 use crate::error::{Failure, PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach, Sge};
 use crate::pd::{Pd, PdCore};
@@ -75,8 +74,6 @@ pub(crate) struct SrqCore {
     place: Option<Place>,
     /// Whose its queue pairs are: its own, or those of its domain.
     owner: Owner,
-    /// Of XRC, where its receives complete.
-    xrc_cq: Option<Source>,
     /// Receives that may be in flight.
     max_wr: u32,
     /// Room in the completion queues of its queue pairs, one share for each.
@@ -131,7 +128,8 @@ impl Drop for SrqCore {
         if let Err(error) = destroyed {
             let rmpn = self.number();
             tracing::error!(rmpn, %error, "shared queue not destroyed, its buffers leaked");
-            std::mem::forget(left);
+            // Nor is its index another queue's, as long as the device may name it.
+            std::mem::forget((left, self.place.take()));
         }
     }
 }
@@ -188,13 +186,12 @@ impl<B: Buffers> Srq<B> {
         let sizes = (log(config.max_wr), log(config.max_sge));
         let (ring, handle, xrc) = make(core.device(), sizes)?;
         let (place, share) = xrc.unzip();
-        let xrc_cq = share.as_ref().map(|share: &Share| share.cq.stamps.source);
         let (shares, max_wr) = (Mutex::new(share.into_iter().collect()), config.max_wr);
         let slots = Slots::new(1 << sizes.0, Receive::empty);
         let reach = Reach::new(core, pd.id());
         let left = Mutex::new(None);
         let owner = place.as_ref().map_or_else(|| core.receivers.owner(), Place::owner);
-        let inner = Arc::new(SrqCore { handle, pd, place, owner, xrc_cq, max_wr, shares, left });
+        let inner = Arc::new(SrqCore { handle, pd, place, owner, max_wr, shares, left });
         Ok(Self { ring, outstanding: 0, max_wr, slots, reach, own: Own::new(owner), inner })
     }
 
@@ -332,10 +329,9 @@ impl<B: Buffers> Srq<B> {
     /// Whether a completion is of one of its queue pairs; of XRC, and of this queue.
     fn has_named(&mut self, completion: &Completion) -> bool {
         let Self { inner, own, .. } = self;
-        let is_placed = |place: &Place| completion.user_index() == place.user_index();
         let (qpn, taken) = (completion.qpn().0, (completion.source, completion.era()));
-        inner.place.as_ref().is_none_or(is_placed)
-            && own.has(&inner.pd.core.receivers, qpn, taken, inner.xrc_cq)
+        inner.place.as_ref().is_none_or(|place| place.has(completion))
+            && own.has(&inner.pd.core.receivers, qpn, taken)
     }
 
     /// Ends what a completion says which is known to be of one of its queue pairs.

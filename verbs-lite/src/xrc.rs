@@ -76,9 +76,8 @@ impl Xrcd {
         if !Arc::ptr_eq(self.inner.core(), &pd.inner.core) {
             return Err(VerbsError::OtherDevice { what: "the protection domain" });
         }
-        let place = Place::take(&self.inner, user_index)?;
         let room = cq.reserve(self.inner.core(), config.max_wr)?;
-        self.inner.completes_in(cq.core());
+        let place = Place::take(&self.inner, user_index, cq)?;
         let attr = XrcSrqAttr {
             xrcd: self.number(),
             pd: pd.number(),

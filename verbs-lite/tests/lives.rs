@@ -8,6 +8,7 @@ mod common;
 use common::{Two, pool, rts, small};
 use ferrocx_mempool::{Mbuf, Pool};
 use ferrocx_model::played::Sender;
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_verbs_lite::*;
 
 /// Two ports, and packets of the second one.
@@ -111,14 +112,16 @@ fn a_completion_of_another_device_ends_nothing() {
     qb.post_recv(2, packet(&pool)).unwrap();
     let at_b = message(&mut two, &mut qa);
     assert_refused(&mut qa, at_b, "of the other device");
-    // Nor does one of another completion queue of the same device.
+    // Nor does one of another completion queue of the same device, which names the queue pair and
+    // is of a later era.
     let cq = two.b.context.create_cq(32).unwrap();
     let mut other: Qp<Mbuf> = two.b.pd.create_qp(&cq, &small()).unwrap();
     other.init(&InitAttr::default()).unwrap();
     other.post_recv(3, packet(&pool)).unwrap();
-    qb.post_recv(4, packet(&pool)).unwrap();
-    let at_b = message(&mut two, &mut qa);
-    assert_refused(&mut other, at_b, "of another queue pair");
+    drop(two.b.qp::<Mbuf>(&QpConfig { max_recv_wr: 1, ..small() }));
+    let name = (other.qpn(), other.user_index());
+    let at_b = play_received(&mut two, name, 0);
+    assert_refused(&mut other, at_b, "of another completion queue");
 }
 
 #[test]
@@ -216,6 +219,94 @@ fn a_completion_ends_no_send_of_65536_blocks_later() {
     two.world.nic(0).play_end(of, 0);
     let completion = two.a.cq.poll().unwrap();
     assert_eq!(end(&mut qa, completion), [0], "its own");
+}
+
+/// Says that a message of 7 bytes has filled the receive of queue pair `qb` at a place in its ring,
+/// or in its shared queue's; its completion.
+fn play_received(two: &mut Two, (qpn, user_index): (Qpn, u32), at: u16) -> Completion {
+    play_standing(two, (qpn, user_index), at);
+    two.b.cq.poll().unwrap()
+}
+
+/// As [`play_received`]; the completion stays where it is.
+fn play_standing(two: &Two, (qpn, user_index): (Qpn, u32), at: u16) {
+    let cqe = Cqe64::zeroed().with_sop_drop_qpn(qpn.0).with_srqn_uidx(user_index);
+    let cqe = cqe.with_wqe_counter(at.into()).with_byte_cnt(7);
+    two.world.nic(1).play_cqe(two.b.cq.number(), cqe.with_opcode(CqeOpcode::RESPONDER_SEND.0));
+}
+
+#[test]
+fn a_completion_that_was_taken_ends_no_receive_of_65536_later() {
+    let (mut two, pool) = scene();
+    let (_qa, mut qb) = two.rc::<Mbuf>(&small());
+    let mut srq: Srq<Mbuf> = two.b.pd.create_srq(&SrqConfig::default()).unwrap();
+    let name = (qb.qpn(), qb.user_index());
+    let mut taken = Vec::new();
+    for at in 0..=u32::from(u16::MAX) {
+        qb.post_recv(1, packet(&pool)).unwrap();
+        let mut completion = play_received(&mut two, name, at as u16);
+        assert!(qb.next_wc(&mut completion).unwrap().is_some());
+        if at < 3 {
+            taken.push(completion);
+        }
+    }
+    for (at, old) in taken.into_iter().enumerate() {
+        qb.post_recv(2, packet(&pool)).unwrap();
+        let each = |wc: Wc<Mbuf>| panic!("{at}: {wc:?}");
+        match at {
+            0 => qb.complete(old, each).unwrap(),
+            1 => qb.complete_shared(old, &mut srq, each).unwrap(),
+            _ => qb.complete_signaled(old, each).unwrap(),
+        }
+        let own = play_received(&mut two, name, at as u16);
+        assert_eq!(end(&mut qb, own), [2]);
+    }
+}
+
+#[test]
+fn a_failed_receive_of_before_says_nothing_of_the_state_of_now() {
+    for (is_kept, is_namesake) in [(true, false), (false, false), (true, true), (false, true)] {
+        let case = format!("kept {is_kept}, namesake {is_namesake}");
+        let (mut two, pool) = scene();
+        let mut srq: Srq<Mbuf> = two.b.pd.create_srq(&SrqConfig { max_wr: 8, max_sge: 1 }).unwrap();
+        let made = |two: &Two, srq: &Srq<Mbuf>| -> Qp<Mbuf> {
+            let queues = QpQueues { send_cq: &two.b.cq, recv_cq: &two.b.cq, srq: Some(srq) };
+            two.b.pd.create_qp(queues, &QpConfig { max_send_wr: 1, ..small() }).unwrap()
+        };
+        let mut qb = made(&two, &srq);
+        let failure =
+            Cqe64::zeroed().with_sop_drop_qpn(qb.qpn().0).with_opcode(CqeOpcode::RESPONDER_ERROR.0);
+        two.world.nic(1).play_cqe(two.b.cq.number(), failure);
+        let kept = if is_kept { two.b.cq.poll() } else { None };
+        if is_namesake {
+            let number = qb.qpn();
+            drop(qb);
+            qb = loop {
+                let qp = made(&two, &srq);
+                if qp.qpn() == number {
+                    break qp;
+                }
+            };
+        } else {
+            qb.abandon(&[&two.b.cq]).unwrap();
+        }
+        for id in 0..2 {
+            srq.post_recv(id, packet(&pool)).unwrap();
+        }
+        qb.init(&InitAttr::default()).unwrap();
+        let old = kept.unwrap_or_else(|| two.b.cq.poll().expect("it still stands there"));
+        let mut ended = Vec::new();
+        qb.complete_shared(old, &mut srq, |wc| ended.push(wc.result.is_err())).unwrap();
+        assert_eq!((ended.as_slice(), qb.state()), ([true].as_slice(), QpState::Init), "{case}");
+        two.world.nic(1).play_cqe(two.b.cq.number(), failure.with_wqe_counter(1));
+        let now = two.b.cq.poll().unwrap();
+        qb.complete_shared(now, &mut srq, |wc| ended.push(wc.result.is_err())).unwrap();
+        assert_eq!(
+            (ended.as_slice(), qb.state()),
+            ([true; 2].as_slice(), QpState::Error),
+            "{case}"
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Two, small};
+use common::{Two, rts, small, take};
 use ferrocx_verbs_lite::*;
 
 /// Posts a WRITE of 8 bytes under a number.
@@ -248,4 +248,81 @@ fn room_of_queue_pairs_that_are_gone_comes_back() {
     }
     assert_eq!(stood, 20);
     drop(made(&two, &cq, 30).unwrap());
+    // So it does for a queue that gets smaller.
+    cq.resize(1, |_, _| panic!("it is empty")).unwrap();
+    assert_eq!(cq.entries(), 1);
+}
+
+/// Completions that `abandon` struck out stand in the queue as before.
+#[test]
+fn an_abandoned_queue_pair_cannot_overrun_its_queue() {
+    let mut two = Two::new();
+    let mut cq = two.b.context.create_cq(8).unwrap();
+    let config = QpConfig { max_send_wr: 4, max_recv_wr: 4, ..small() };
+    let peer = QpConfig { max_send_wr: 4, max_recv_wr: 4, ..config };
+    let mr = two.b.mr();
+    for is_dropped in [false, true] {
+        let (mut qa, mut qb): (Qp, Qp) =
+            (two.a.qp(&peer), two.b.pd.create_qp(&cq, &config).unwrap());
+        two.join([&mut qa, &mut qb], [Access::REMOTE; 2], &rts(0));
+        let wr = SendWr::signaled(1, SendOp::Write(mr.buf(0..8).unwrap().remote().unwrap()));
+        for at in 0..4 {
+            qb.post_recv(at, mr.buf(0..64).unwrap()).unwrap();
+        }
+        qb.to_error().unwrap();
+        for _ in 0..4 {
+            qb.post_send_inline(&wr, b"x").unwrap();
+        }
+        two.world.settle();
+        qb.abandon(&[&cq]).unwrap();
+        let refused = |made: Result<(), VerbsError>| {
+            let refused = made.unwrap_err();
+            assert!(matches!(refused, VerbsError::CqTooSmall { need: 4, free: 0 }), "{refused}");
+        };
+        refused(qb.init(&InitAttr::default()));
+        let mut again = Some(qb).filter(|_| !is_dropped);
+        if is_dropped {
+            refused(two.b.pd.create_qp::<Buf>(&cq, &config).map(drop));
+        }
+        assert_eq!(std::iter::from_fn(|| cq.poll()).count(), 8);
+        match &mut again {
+            Some(qb) => {
+                qb.abandon(&[&cq]).unwrap();
+                qb.init(&InitAttr::default()).unwrap();
+            }
+            None => drop(two.b.pd.create_qp::<Buf>(&cq, &config).unwrap()),
+        }
+        drop(take(&mut two.a.cq, &mut qa));
+    }
+}
+
+/// Lists that need not be dropped stay where they stood; a request without one gives none back.
+#[test]
+fn a_request_whose_data_stand_in_it_gives_no_list_back() {
+    let mut two = Two::new();
+    let (mut qa, _qb): (Qp<()>, Qp<()>) = two.connected();
+    let mr = two.b.mr();
+    let op = SendOp::Write(mr.buf(0..64).unwrap().remote().unwrap());
+    let (silent, told) = (SendWr::unsignaled(1, op), SendWr::signaled(2, op));
+    for len in [0, 8, 64] {
+        // Several times round the ring, of which only the last one of each two is looked at.
+        for _ in 0..64 {
+            qa.post_send(&silent, Some(())).unwrap();
+            qa.post_send(&told, Some(())).unwrap();
+            two.world.settle();
+            let mut taking = two.a.cq.taking();
+            // The first one, of a new life, needs a closer look.
+            if let Err(entry) = qa.complete_one(taking.next().unwrap()) {
+                qa.complete_signaled(entry.read(), drop).unwrap();
+            }
+        }
+        for _ in 0..64 {
+            qa.post_send_inline(&silent, &vec![7; len]).unwrap();
+            qa.post_send_inline(&told, &vec![7; len]).unwrap();
+            two.world.settle();
+            for wc in take(&mut two.a.cq, &mut qa) {
+                assert!(wc.into_buffers().is_none(), "{len} bytes");
+            }
+        }
+    }
 }

@@ -155,6 +155,28 @@ fn every_operation_of_a_reliable_connection_is_there() {
 }
 
 #[test]
+fn a_target_receives_for_a_queue_that_is_made_after_it() {
+    let mut scene = Scene::new();
+    let config = SrqConfig { max_wr: 1, max_sge: 1 };
+    for is_first in [true, false] {
+        // Of a domain that has queues already, and of one whose first this is.
+        let Two { a, b, .. } = &scene.two;
+        let mut cq = b.context.create_cq(8).unwrap();
+        let xrcd = if is_first { b.context.alloc_xrcd().unwrap() } else { scene.xrcd.clone() };
+        let (mut qa, mut target) = (initiator(a), xrcd.create_target().unwrap());
+        let mut srq: Srq = xrcd.create_srq(&b.pd, &cq, 60, &config).unwrap();
+        join(&scene.two, &mut qa, &mut target);
+        srq.post_recv(1, scene.mb.buf(0..64).unwrap()).unwrap();
+        let wr = SendWr::signaled(1, SendOp::Send);
+        qa.post_send_xrc_inline(srq.srqn(), &wr, b"later").unwrap();
+        scene.two.world.settle();
+        let wc = srq.complete(cq.poll().unwrap()).expect("of its target");
+        assert_eq!((wc.wr_id, wc.byte_len), (1, 5));
+        assert_eq!(ids(&take(&mut scene.two.a.cq, &mut qa)), [(1, true)]);
+    }
+}
+
+#[test]
 fn many_initiators_share_a_queue_and_each_has_its_target() {
     let mut scene = Scene::new();
     let (mut second, mut target) =
@@ -247,6 +269,74 @@ fn completions_tell_the_queues_of_a_domain_apart() {
     scene.two.world.settle();
     assert!(scene.srqs[0].complete(scene.two.b.cq.poll().unwrap()).is_none());
     assert_eq!([0, 1].map(|queue| scene.srqs[queue].outstanding()), [1, 1]);
+}
+
+#[test]
+fn what_a_queue_that_is_gone_left_ends_nothing_of_the_next_of_its_index() {
+    for is_kept in [true, false] {
+        let mut scene = Scene::new();
+        let config = SrqConfig { max_wr: 1, max_sge: 1 };
+        let Two { b, .. } = &scene.two;
+        let make = || -> Srq { scene.xrcd.create_srq(&b.pd, &b.cq, 60, &config).unwrap() };
+        let mut first = make();
+        first.post_recv(1, scene.mb.buf(0..64).unwrap()).unwrap();
+        let wr = SendWr::signaled(1, SendOp::Send);
+        scene.qa.post_send_xrc_inline(first.srqn(), &wr, b"old").unwrap();
+        scene.two.world.settle();
+        let kept = if is_kept { scene.two.b.cq.poll() } else { None };
+        drop(first);
+        let Two { b, .. } = &scene.two;
+        let mut second: Srq = scene.xrcd.create_srq(&b.pd, &b.cq, 60, &config).unwrap();
+        second.post_recv(2, scene.mb.buf(64..128).unwrap()).unwrap();
+        let old = kept.unwrap_or_else(|| scene.two.b.cq.poll().expect("it still stands there"));
+        assert!(second.complete(old).is_none(), "kept {is_kept}");
+        scene.qa.post_send_xrc_inline(second.srqn(), &wr, b"its own").unwrap();
+        scene.two.world.settle();
+        let own = scene.two.b.cq.poll().unwrap();
+        assert_eq!(second.complete(own).unwrap().wr_id, 2);
+    }
+}
+
+/// Makes targets until one has a number; `None` if none gets it.
+fn target_of(xrcd: &Xrcd, number: Qpn) -> Option<Qp> {
+    (0..2048).map(|_| xrcd.create_target().unwrap()).find(|target| target.qpn() == number)
+}
+
+#[test]
+fn a_target_has_no_number_of_which_completions_still_stand_in_a_queue_of_its_domain() {
+    // Of a connection, and of a target of another domain, whose index is that of a shared queue.
+    for is_target in [false, true] {
+        let mut scene = Scene::new();
+        let Two { a, b, .. } = &scene.two;
+        let config = SrqConfig { max_wr: 1, max_sge: 1 };
+        let other = b.context.alloc_xrcd().unwrap();
+        let mut foreign: Srq = other.create_srq(&b.pd, &b.cq, 30, &config).unwrap();
+        let (buf, wr) = (scene.mb.buf(0..64).unwrap(), SendWr::signaled(1, SendOp::Send));
+        let number = if is_target {
+            let (mut qa, mut target) = (initiator(a), other.create_target().unwrap());
+            join(&scene.two, &mut qa, &mut target);
+            foreign.post_recv(1, buf).unwrap();
+            qa.post_send_xrc_inline(foreign.srqn(), &wr, b"old").unwrap();
+            scene.two.world.settle();
+            target.qpn()
+        } else {
+            let config = QpConfig { user_index: 30, ..small() };
+            let (mut qa, mut qb) = scene.two.rc::<Buf>(&config);
+            qb.post_recv(1, buf).unwrap();
+            qa.post_send_inline(&wr, b"old").unwrap();
+            scene.two.world.settle();
+            qb.qpn()
+        };
+        scene.post(0, 2, 64, 64);
+        assert!(target_of(&scene.xrcd, number).is_none(), "its completion stands there");
+        let old = scene.two.b.cq.poll().unwrap();
+        assert_eq!(old.qpn(), number);
+        // Everything of it was taken, in an earlier era. It is looked now and then only.
+        assert!((0..256).all(|_| scene.two.b.cq.poll().is_none()));
+        let target = target_of(&scene.xrcd, number).expect("the number is free");
+        assert!(scene.srqs[0].complete(old).is_none(), "of who had the number before");
+        assert_eq!((target.qpn(), scene.srqs[0].outstanding()), (number, 1));
+    }
 }
 
 #[test]

@@ -35,7 +35,8 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Notes that everything before a position has ended.
+    /// Notes that everything before a position has ended. What somebody is just about to keep may
+    /// not be seen yet: it goes with the next request that ends, or with the queue.
     #[inline(always)]
     pub(crate) fn end(&self, position: u64) {
         self.ended.store(position, Ordering::Release);

@@ -150,6 +150,8 @@ impl MrChanger {
                 break;
             }
         }
+        // Now that nothing stands there, it has its room again.
+        self.qp.abandon(&[&self.cq])?;
         self.start()
     }
 }

@@ -6,8 +6,9 @@ use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
 use crate::belief::Belief;
-use crate::cq::{Completion, CqEntry, Ends};
+use crate::cq::{Completion, CqEntry};
 use crate::mr::Buffers;
+use crate::names::Ends;
 use crate::srq::Srq;
 use crate::wc::{Returned, Sent, Wc};
 
@@ -28,6 +29,29 @@ impl Reports {
     }
 }
 
+/// Failed receives of a shared queue that say nothing of the state of the queue pair: of an earlier
+/// life, or of who had its number before and took from the same queue.
+#[derive(Debug, Default)]
+pub(super) struct Earlier {
+    /// The era that its life of now began with.
+    pub(super) since: u64,
+    /// How many stood in the completion queue then.
+    pub(super) standing: u32,
+}
+
+impl Earlier {
+    /// Whether a failure is one of them.
+    fn has(&mut self, failure: &Completion) -> bool {
+        if failure.era() < self.since {
+            return true;
+        }
+        // They stand in front of those of now.
+        let is_earlier = self.standing > 0;
+        self.standing -= u32::from(is_earlier);
+        is_earlier
+    }
+}
+
 impl<B: Buffers> Qp<B> {
     /// Takes a completion of this queue pair: `each` is given every request that it ends, in the
     /// order of posting. A failure moves the queue pair to its error state.
@@ -39,6 +63,10 @@ impl<B: Buffers> Qp<B> {
         completion: Completion,
         mut each: impl FnMut(Wc<B>),
     ) -> Result<(), WrongCompletion> {
+        // The next receive of its number in the ring may be one that the device still fills.
+        if completion.is_taken {
+            return Ok(());
+        }
         let head = completion.head;
         if self.sq.belief.knows(&completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
@@ -373,7 +401,7 @@ impl<B: Buffers> Qp<B> {
             return Ok(None);
         }
         let wc = srq.end(completion).ok_or_else(|| self.wrong(completion))?;
-        if opcode == CqeOpcode::RESPONDER_ERROR {
+        if opcode == CqeOpcode::RESPONDER_ERROR && !self.earlier.has(completion) {
             self.enter(QpState::Error);
         }
         Ok(Some(wc))

@@ -75,12 +75,13 @@ pub use table::{Ended, QpTable};
 
 pub use crate::types::QpState;
 
-use crate::belief::{Belief, Name};
+use crate::belief::Belief;
 use crate::command::Execute;
 use crate::context::{ContextCore, RdmaContext};
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
+use crate::names::Name;
 use crate::pd::{Pd, PdCore};
 use crate::share::Share;
 use crate::srq::{Srq, SrqCore};
@@ -89,6 +90,7 @@ use crate::wr::SendWr;
 use crate::xrcd::XrcdCore;
 
 use attr::{HEADER_DS, Sizes};
+use complete::Earlier;
 use frames::Frames;
 use post::FastRegSetup;
 use raw::Objects;
@@ -208,6 +210,7 @@ pub struct Qp<B: Buffers = Buf> {
     rq: Option<Rq<B>>,
     /// Which receives of the shared queue it took.
     shared: Option<Belief>,
+    earlier: Earlier,
     state: QpState,
     qp_type: QpType,
     /// Its service as the device names it.
@@ -249,7 +252,7 @@ impl<B: Buffers> Qp<B> {
             ..QpConfig::default()
         };
         let no_cqn = xrcd.no_cq().number();
-        let ends = Ends {
+        let ends = || Ends {
             send_share: Share::empty(xrcd.no_cq()),
             recv_share: None,
             srq: None,
@@ -260,7 +263,15 @@ impl<B: Buffers> Qp<B> {
         // Requests reach memory in the domains of the shared queues, so it has none of its own.
         // Linux's driver gives it the driver's own, too.
         let pd = RdmaContext::of(xrcd.core()).device_pd();
-        Self::of(&pd.inner, service::XRC, &config, || Ok(ends))
+        // Those with numbers that are of no use live until one is found: each has another.
+        let mut others = Vec::new();
+        loop {
+            let made = Self::of(&pd.inner, service::XRC, &config, || Ok(ends()))?;
+            if xrcd.enter_target(made.qpn) {
+                return Ok(made);
+            }
+            others.push(made);
+        }
     }
 
     /// Makes a queue pair whose service the device names `st`.
@@ -303,13 +314,11 @@ impl<B: Buffers> Qp<B> {
         let recv_cq = ends.recv_share.as_ref().map_or(send_cq, |share| &share.cq);
         let rq =
             recv_ring.map(|ring| Rq::new(ring, (recv_cq, qpn), reach.clone(), config.max_recv_wr));
-        if let (QpType::XrcRecv, Some(xrcd)) = (qp_type, &ends.xrcd) {
-            core.receivers.made_target(qpn, xrcd.owner(), || xrcd.begin_eras());
-        }
         Ok(Self {
             sq: Sq::new(send_ring, send_cq, reach, most, frames.unwrap_or_default()),
             rq,
             shared: None,
+            earlier: Earlier::default(),
             state: QpState::Reset,
             qp_type,
             st,
@@ -567,6 +576,11 @@ impl<B: Buffers> Drop for Qp<B> {
         // Completions that nobody has taken may still stand in the queues.
         let (sent, received) = (self.sq.requests(), self.rq_outstanding());
         let Err(error) = self.objects.destroy() else {
+            // Before all else: the device may give the number out again.
+            self.ends.names.clear();
+            if let Some(xrcd) = &self.ends.xrcd {
+                xrcd.leave_target(self.qpn);
+            }
             self.ends.send_share.leave(sent);
             if let Some(share) = &mut self.ends.recv_share {
                 share.leave(received);

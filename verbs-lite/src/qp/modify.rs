@@ -47,11 +47,17 @@ impl<B: Buffers> Qp<B> {
     ///
     /// # Errors
     ///
-    /// [`VerbsError::WrongState`], or what the device refused.
+    /// [`VerbsError::WrongState`], [`VerbsError::CqTooSmall`] after [`Qp::abandon`], while so many
+    /// completions of before stand in a queue that it may overrun: take them, and abandon it once
+    /// more. Or what the device refused.
     #[doc(alias = "ibv_modify_qp")]
     #[doc(alias = "to_init")]
     pub fn init(&mut self, attr: &InitAttr) -> Result<(), VerbsError> {
         self.expect(QpState::Reset)?;
+        self.ends.send_share.refill(None)?;
+        if let Some(share) = &mut self.ends.recv_share {
+            share.refill(None)?;
+        }
         if let Objects::Raw(raw) = &self.objects {
             raw.init()?;
         } else {
@@ -231,6 +237,7 @@ impl<B: Buffers> Qp<B> {
         if let Some(rq) = &mut self.rq {
             rq.restart();
         }
+        self.begin_shared(&[]);
         self.enter(QpState::Reset);
         Ok(())
     }
@@ -238,7 +245,8 @@ impl<B: Buffers> Qp<B> {
     /// To reset at once, for another life: what is posted is dropped, and never reported. `cqs` are
     /// its completion queues, one or two, of which a target of XRC has none: completions that stand
     /// there are nobody's from now on, and those that were taken are refused with
-    /// [`WrongCompletion`](super::WrongCompletion).
+    /// [`WrongCompletion`](super::WrongCompletion). Each still takes an entry of its queue until it
+    /// is polled.
     ///
     /// # Errors
     ///
@@ -263,6 +271,7 @@ impl<B: Buffers> Qp<B> {
         if let Some(rq) = &mut self.rq {
             rq.abandon();
         }
+        self.begin_shared(cqs);
         self.enter(QpState::Reset);
         Ok(())
     }

@@ -114,6 +114,14 @@ impl<B> Slot<B> {
         forget(replace(&mut self.buffers, buffers));
     }
 
+    /// Holds no list. What was there has ended, and stands there only if it need not be dropped.
+    #[inline(always)]
+    pub(super) fn hold_none(&mut self) {
+        if !std::mem::needs_drop::<B>() {
+            self.buffers = None;
+        }
+    }
+
     /// Holds something else, like [`Slot::hold`].
     #[inline(always)]
     pub(super) fn hold_other(&mut self, other: Other) {
