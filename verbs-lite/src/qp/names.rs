@@ -37,6 +37,7 @@ impl<B: Buffers> Qp<B> {
 
     /// Completions of what was posted are nobody's, and struck out of `cqs`, its completion queues.
     pub(super) fn forget_posted(&mut self, cqs: &[&Cq]) {
+        let failed = self.objects.fails_as(self.qpn);
         for cq in cqs {
             let core = cq.core();
             if self.sq.belief.completes_in(&core) {
@@ -44,7 +45,8 @@ impl<B: Buffers> Qp<B> {
             }
             // Receives of a shared queue end there, whatever becomes of who took them.
             if self.rq.as_ref().is_some_and(|rq| rq.belief.completes_in(&core)) {
-                cq.forget(self.qpn, &[Ends::Receive, Ends::FailedReceive]);
+                cq.forget(self.qpn, &[Ends::Receive]);
+                cq.forget(failed, &[Ends::FailedReceive]);
             }
         }
     }

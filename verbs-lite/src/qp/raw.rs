@@ -176,6 +176,25 @@ impl<B: Buffers> Qp<B> {
     /// or what the device refused.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        self.lead(matches, RxQueueRef::new)
+    }
+
+    /// Leads frames here like [`Qp::create_flow`], those too that queues of this device send: of
+    /// frames for a group a copy comes back, those for an address of the port come back and do not
+    /// go out. Linux has it so between two programs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Qp::create_flow`].
+    pub fn create_flow_hearing_port(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        self.lead(matches, RxQueueRef::hearing_port)
+    }
+
+    fn lead(
+        &mut self,
+        matches: &FlowMatch,
+        queue: fn(&Arc<Handle>) -> RxQueueRef,
+    ) -> Result<FlowId, VerbsError> {
         let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
             return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
@@ -183,7 +202,7 @@ impl<B: Buffers> Qp<B> {
         let port = self.pd.core.device();
         let handle = port.add_flow_rule(&FlowRule {
             matches: *matches,
-            action: FlowAction::Queue(RxQueueRef::new(&raw.rq)),
+            action: FlowAction::Queue(queue(&raw.rq)),
             // So that completions of receives name the queue.
             mark: Some(self.qpn),
             count: port.limits().flow_counters,
