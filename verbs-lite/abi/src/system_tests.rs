@@ -202,7 +202,21 @@ fn layouts(header: &Path) -> String {
         max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
         phys_port_cnt);
     layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
-        hca_core_clock, device_cap_flags_ex, cq_mod_caps, phys_port_cnt_ex);
+        hca_core_clock, device_cap_flags_ex, raw_packet_caps, tm_caps, cq_mod_caps,
+        phys_port_cnt_ex);
+    layout!(out, ibv_flow, true: context, handle);
+    layout!(out, ibv_flow_attr, true: comp_mask, kind = "type", size, priority, num_of_specs, port,
+        flags);
+    layout!(out, ibv_flow_spec_eth, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv4, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv4_ext, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv6, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_tcp_udp, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_eth_filter, true: dst_mac, src_mac, ether_type, vlan_tag);
+    layout!(out, ibv_flow_ipv4_ext_filter, true: src_ip, dst_ip, proto, tos, ttl, flags);
+    layout!(out, ibv_flow_ipv6_filter, true: src_ip, dst_ip, flow_label, next_hdr, traffic_class,
+        hop_limit);
+    layout!(out, ibv_flow_tcp_udp_filter, true: dst_port, src_port);
     // It has grown since 44: as many bytes are written as the caller knows.
     layout!(out, ibv_port_attr, false: state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags,
         max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len, lid, sm_lid, lmc, max_vl_num,
@@ -221,6 +235,8 @@ fn layouts(header: &Path) -> String {
         ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
         ("open_xrcd", offset_of!(verbs_context, open_xrcd)),
         ("close_xrcd", offset_of!(verbs_context, close_xrcd)),
+        ("ibv_create_flow", offset_of!(verbs_context, create_flow)),
+        ("ibv_destroy_flow", offset_of!(verbs_context, destroy_flow)),
         ("open_qp", offset_of!(verbs_context, open_qp)),
         ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),

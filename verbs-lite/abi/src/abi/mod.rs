@@ -8,10 +8,12 @@
 //! Long file: structures in the order of the header, field by field.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
+mod flow;
 #[cfg(target_arch = "x86_64")]
 mod layout;
 mod numbers;
 
+pub(crate) use flow::*;
 pub(crate) use numbers::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -92,7 +94,10 @@ pub(crate) struct verbs_context {
         *mut ibv_device_attr_ex,
         usize,
     ) -> c_int,
-    pub(crate) before_open_qp: [Absent; 4],
+    pub(crate) destroy_flow: unsafe extern "C" fn(*mut ibv_flow) -> c_int,
+    pub(crate) before_create_flow: Absent,
+    pub(crate) create_flow: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_attr) -> *mut ibv_flow,
+    pub(crate) before_open_qp: Absent,
     pub(crate) open_qp:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp,
     pub(crate) create_qp_ex:
@@ -603,7 +608,9 @@ pub(crate) struct ibv_device_attr_ex {
     /// In kHz.
     pub(crate) hca_core_clock: u64,
     pub(crate) device_cap_flags_ex: u64,
-    pub(crate) before_cq_mod_caps: [u32; 20],
+    pub(crate) before_raw_packet_caps: [u32; 14],
+    pub(crate) raw_packet_caps: u32,
+    pub(crate) tm_caps: [u32; 5],
     /// Completions, and microseconds.
     pub(crate) cq_mod_caps: [u16; 2],
     pub(crate) before_phys_port_cnt_ex: [u32; 6],

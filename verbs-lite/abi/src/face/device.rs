@@ -12,7 +12,7 @@ use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{
-    Errno, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
+    Errno, cq, cq_ex, flow, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
@@ -178,7 +178,10 @@ pub(super) fn open(
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
-        before_open_qp: [ABSENT; 4],
+        destroy_flow: flow::destroy_flow,
+        before_create_flow: ABSENT,
+        create_flow: flow::create_flow,
+        before_open_qp: ABSENT,
         open_qp: qp::open_qp,
         create_qp_ex: qp::create_qp_ex,
         get_srq_num: srq::get_srq_num,
@@ -215,6 +218,7 @@ fn attributes(node: &Node) -> ibv_device_attr {
     /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
     const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
     const XRC: u32 = 1 << 20;
+    const RAW_IP_CSUM: u32 = 1 << 26;
     const MEM_WINDOW: u32 = 1 << 17;
     const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
@@ -232,6 +236,9 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.max_qp_wr = int(attr.max_qp_wr);
     let has_xrc = attr.caps.contains(DeviceCaps::XRC);
     out.device_cap_flags = FLAGS | if has_xrc { XRC } else { 0 };
+    if node.context.device().limits().checksum_offload {
+        out.device_cap_flags |= RAW_IP_CSUM;
+    }
     if attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
         out.device_cap_flags |= MEM_MGT_EXTENSIONS;
         if attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
@@ -294,6 +301,11 @@ unsafe extern "C" fn query_device_ex(
     whole.completion_timestamp_mask = i64::MAX as u64;
     whole.hca_core_clock = node.context.device().clock_khz().into();
     whole.device_cap_flags_ex = whole.base.device_cap_flags.into();
+    if node.context.device().limits().checksum_offload {
+        /// `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        const IP_CSUM: u32 = 1 << 2;
+        whole.raw_packet_caps = IP_CSUM;
+    }
     if node.context.device().hca_cap().cq_moderation() {
         whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }

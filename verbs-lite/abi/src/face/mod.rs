@@ -28,6 +28,7 @@ mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod flow;
 mod handles;
 mod hooks;
 mod import;

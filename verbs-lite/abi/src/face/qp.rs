@@ -9,6 +9,7 @@ use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 use super::batch::Batch;
 use super::context::{Context, Kind, Shared};
 use super::cq::{Inner, Queue};
+use super::flow::Rules;
 use super::life::Users;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
@@ -30,6 +31,7 @@ fn service(qp_type: c_int) -> Result<QpType, Errno> {
         qpt::UC => Ok(QpType::Uc),
         qpt::UD => Ok(QpType::Ud),
         qpt::XRC_SEND => Ok(QpType::XrcSend),
+        qpt::RAW_PACKET => Ok(QpType::Raw),
         _ => Err(Errno::NOT_SUPPORTED),
     }
 }
@@ -91,12 +93,16 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         signals_all: init.sq_sig_all != 0,
         domain: domain.pd.domain(),
         attr,
+        rules: Rules::default(),
     };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: Some(index) });
     shared.insert(&member);
     let needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
     let pair = hand_out((context, shared), pd, member, init, needs.into());
-    shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+    // No event is about one of raw packets, whose number another one may have.
+    if init.qp_type != qpt::RAW_PACKET {
+        shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+    }
     Ok(pair)
 }
 
@@ -133,6 +139,7 @@ fn hand_out(
         batch: Batch::new(&init.cap),
         init: *init,
         is_opened: false,
+        users: Users::default(),
         _needs: needs,
     })
 }
@@ -163,7 +170,8 @@ fn create_target(
     let attr = ibv_qp_attr { port_num: 1, ..ibv_qp_attr::default() };
     let qp = domain.core.xrcd.create_target()?;
     let number = qp.qpn().0;
-    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr };
+    let rules = Rules::default();
+    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
@@ -269,10 +277,11 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     }
     let pair = promised!(QueuePair::of(qp));
     tried!(pair.shared.here());
+    tried!(pair.users.none());
     if !lock(&pair.member.pair).qp.groups().is_empty() {
         return libc::EBUSY;
     }
-    if !pair.is_opened {
+    if !pair.is_opened && pair.face.base.qp_type != qpt::RAW_PACKET {
         pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
     }
     // Other handles of a target keep it.

@@ -23,6 +23,8 @@ pub(super) struct QueuePair {
     pub(super) init: ibv_qp_init_attr,
     /// A handle of a target that another one made, whose events go there.
     pub(super) is_opened: bool,
+    /// Rules that lead frames to it.
+    pub(super) users: Users,
     /// Its domain and its completion queues are there as long as it is.
     pub(super) _needs: Vec<Users>,
 }

@@ -233,7 +233,8 @@ impl World<'_> {
         if !qp.is_null() {
             let (pd, cqs, groups) = (Object(null_mut()), [Object(null_mut()); 2], Mutex::default());
             let (srq, xrcd, has_batches) = (None, Some(xrcd), true);
-            pairs.push(Pair { qp: Object(qp), pd, cqs, srq, kind: 10, xrcd, has_batches, groups });
+            let (qp, kind, flows) = (Object(qp), 10, Mutex::default());
+            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups, flows });
         }
     }
 
@@ -315,7 +316,11 @@ impl World<'_> {
                 rwq_ind_tbl: null_mut(),
                 rx_hash_conf: [0; 3],
                 source_qpn: 0,
-                send_ops_flags: if matches!(kind, 2 | 9) { ops } else { ops & 0xc },
+                send_ops_flags: match kind {
+                    2 | 9 => ops,
+                    8 => ops & 4,
+                    _ => ops & 0xc,
+                },
             };
             let create = c!((*self.extended()).create_qp_ex);
             c!(create(self.context.0, &raw mut init))
@@ -332,14 +337,14 @@ impl World<'_> {
             c!((self.api.ibv_create_qp)(pd.0, &raw mut init))
         };
         if !qp.is_null() {
-            let (groups, xrcd) = (Mutex::default(), None);
+            let (groups, flows, xrcd) = (Mutex::default(), Mutex::default(), None);
             let srq = srq.filter(|_| kind != 9);
             if kind == 9 {
                 // An initiator receives nothing, whatever it was made with.
                 cqs[1] = cqs[0];
             }
             let qp = Object(qp);
-            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups });
+            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups, flows });
         }
     }
 }
