@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::cq::{Completion, CqCore, Ends};
+use crate::cq::{Completion, CqCore, Ends, SPREAD};
 use crate::era::{MARK_EVERY, NONE, qpn_be};
 use crate::error::{VerbsError, lock};
 
@@ -115,9 +115,23 @@ pub(crate) struct Name {
 impl Name {
     /// Takes a number for completions of one kind.
     pub(crate) fn take(cq: &Arc<CqCore>, name: (u32, Ends)) -> Result<Self, VerbsError> {
+        if name.0 == SPREAD {
+            let (what, way_out) = ("queue pair of this number", "make another queue pair");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        Self::hold(cq, name)
+    }
+
+    /// Takes the index of a queue pair that shares frames, for its receives. It stands where no
+    /// number of a queue pair does: those have 24 bits.
+    pub(crate) fn take_spread(cq: &Arc<CqCore>, user_index: u32) -> Result<Self, VerbsError> {
+        Self::hold(cq, (1 << 31 | user_index, Ends::Receive))
+    }
+
+    fn hold(cq: &Arc<CqCore>, name: (u32, Ends)) -> Result<Self, VerbsError> {
         if !lock(&cq.names).insert(name) {
-            let what =
-                "two queue pairs of one number, of raw packets and not, in a completion queue";
+            let what = "two queue pairs in a completion queue that have one number, of raw packets \
+                        and not, or one user_index and spread frames";
             return Err(VerbsError::Unsupported { what, way_out: "use another completion queue" });
         }
         Ok(Self { cq: Arc::clone(cq), name })

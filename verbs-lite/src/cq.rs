@@ -97,6 +97,10 @@ pub(crate) enum Ends {
     FailedReceive,
 }
 
+/// The number under which receives of queue pairs that share frames complete: of those that the
+/// device gives queue pairs it is the last but one, and none is believed that has it.
+pub(crate) const SPREAD: u32 = 0xff_fffe;
+
 /// Who sees to it that a completion queue does not overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {
@@ -249,6 +253,18 @@ impl Cq {
             let word = slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>();
             let is_named = Cqe64::SOP_DROP_QPN.get(word) == number;
             if is_named && kinds.contains(&Head { last, error_be: 0 }.ends()) {
+                slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
+            }
+        }
+    }
+
+    /// Strikes out receives of frames that were spread, of those with an index.
+    pub(crate) fn forget_spread(&self, user_index: u32) {
+        for (slot, last) in self.ring.standing() {
+            let named = Cqe64::SOP_DROP_QPN.get(slot.load_be32::<{ Cqe64::SOP_DROP_QPN.offset }>());
+            let index = Cqe64::SRQN_UIDX.get(slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>());
+            let is_receive = Head { last, error_be: 0 }.ends() == Ends::Receive;
+            if named == SPREAD && index == user_index && is_receive {
                 slot.store_be32::<{ Cqe64::SOP_DROP_QPN.offset }>(NOBODY);
             }
         }

@@ -137,8 +137,8 @@ pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::Pd;
 pub use qp::{
-    Changes, Ended, FlowId, InitAttr, MrChanger, Qp, QpConfig, QpQueues, QpState, QpTable, QpType,
-    RtrAttr, RtsAttr, WrongCompletion,
+    Changes, Ended, FlowId, FrameHash, HashFields, InitAttr, MrChanger, Qp, QpConfig, QpQueues,
+    QpState, QpTable, QpType, RtrAttr, RtsAttr, Spread, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};

@@ -38,7 +38,7 @@ fn send(side: &Side, qp: &mut Qp, mr: &Mr, bytes: &[u8]) {
 /// Which of two queue pairs of a side had a completion, and the bytes that receives brought.
 fn ended(side: &mut Side, qps: [&mut Qp; 2]) -> [Vec<Vec<u8>>; 2] {
     let mut out = [Vec::new(), Vec::new()];
-    let mut qps = qps;
+
     while let Some(completion) = side.cq.poll() {
         let at = completion.user_index() as usize;
         let each = |wc: Wc<Buf>| {
@@ -123,4 +123,87 @@ fn a_queue_pair_that_was_abandoned_has_another_life() {
     two.world.settle();
     qb.abandon(&[&two.b.cq]).unwrap();
     refuses_all(&mut two.b.cq, &mut qb);
+}
+
+/// A datagram of UDP over IPv4 from an address, with its checksum left out.
+fn datagram(last: u8) -> Vec<u8> {
+    let ip = [0x45, 0, 0, 86, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, last, 10, 0, 0, 1];
+    let udp = [0x12, 0x34, 0x56, 0x78, 0, 66, 0, 0];
+    let mut bytes = [&GROUP.0[..], &[2, 0, 0, 0, 0, 1, 8, 0], &ip, &udp].concat();
+    let sum = ferrocx_net::checksum::finish(ferrocx_net::checksum::sum(&bytes[14..34]));
+    bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+    bytes.extend(pattern(LEN - bytes.len(), last));
+    bytes
+}
+
+/// Toeplitz' hash of the source address alone. Source: "Introduction to Receive Side Scaling".
+fn toeplitz(key: &[u8; 40], address: [u8; 4]) -> u32 {
+    let word = |at: usize| u64::from_be_bytes(key[at..at + 8].try_into().unwrap());
+    let window = word(0);
+    let bits = (0..32).filter(|bit| u32::from_be_bytes(address) << bit >> 31 == 1);
+    bits.fold(0, |hash, bit| hash ^ (window << bit >> 32) as u32)
+}
+
+#[test]
+fn frames_are_spread_by_their_hash() {
+    let mut two = Two::new();
+    let mut sender = started(&two.a, 9);
+    let config =
+        |user_index| QpConfig { qp_type: QpType::Raw, user_index, spread: true, ..small() };
+    let mut qps: Vec<Qp> = (0..2).map(|index| two.b.qp(&config(index))).collect();
+    let twin: Result<Qp, _> = two.b.pd.create_qp(&two.b.cq, &config(1));
+    assert!(matches!(twin, Err(VerbsError::Unsupported { .. })), "of one index");
+    let plain = started(&two.b, 7);
+    qps.iter_mut().for_each(|qp| two.b.start(qp, 0));
+    let key = std::array::from_fn(|at| (at as u8).wrapping_mul(37) ^ 0x5a);
+    let hash = FrameHash { key, fields: HashFields::SRC_IP };
+    let none: [&Qp; 0] = [];
+    assert!(matches!(Spread::new(&none, &hash), Err(VerbsError::OutOfRange { .. })));
+    let three = [&qps[0], &qps[1], &qps[0]];
+    assert!(matches!(Spread::new(&three, &hash), Err(VerbsError::OutOfRange { .. })));
+    assert!(matches!(Spread::new(&[&plain], &hash), Err(VerbsError::Unsupported { .. })));
+    assert!(matches!(qps[0].create_flow(&to(GROUP)), Err(VerbsError::Unsupported { .. })));
+    let mut spread = Spread::new(&[&qps[0], &qps[1], &qps[1], &qps[1]], &hash).unwrap();
+    let rule = spread.create_flow(&to(GROUP)).unwrap();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    let mut counts = [0; 2];
+    for last in 1..40 {
+        let expected = usize::from(toeplitz(&key, [10, 0, 0, last]) & 3 != 0);
+        let at = |of: usize| (1 + of) * SLOT..(2 + of) * SLOT;
+        for (of, qp) in qps.iter_mut().enumerate() {
+            if !qp.has_outstanding() {
+                qp.post_recv(5, mb.buf(at(of)).unwrap()).unwrap();
+            }
+        }
+        let bytes = datagram(last);
+        send(&two.a, &mut sender, &ma, &bytes);
+        two.world.settle();
+        take(&mut two.a.cq, &mut sender);
+        let mut completion = two.b.cq.poll().unwrap();
+        assert_eq!(completion.user_index() as usize, expected, "from 10.0.0.{last}");
+        assert!(qps[1 - expected].next_wc(&mut completion).is_err(), "it is not the other's");
+        let each = |wc: Wc<Buf>| assert_eq!(wc.into_buffers().unwrap().to_vec()[..LEN], bytes);
+        qps[expected].complete(completion, each).unwrap();
+        counts[expected] += 1;
+    }
+    assert!(counts[0] > 3 && counts[1] > 3, "{counts:?}");
+    // What stands in the queue when one is abandoned is nobody's; the other's goes on.
+    for (of, qp) in qps.iter_mut().enumerate().filter(|(_, qp)| !qp.has_outstanding()) {
+        qp.post_recv(6, mb.buf((1 + of) * SLOT..(2 + of) * SLOT).unwrap()).unwrap();
+    }
+    for last in 40..80 {
+        send(&two.a, &mut sender, &ma, &datagram(last));
+        two.world.settle();
+        take(&mut two.a.cq, &mut sender);
+    }
+    qps[0].abandon(&[&two.b.cq]).unwrap();
+    two.b.start(&mut qps[0], 0);
+    let mut ended = [0; 2];
+    while let Some(completion) = two.b.cq.poll() {
+        let index = completion.user_index() as usize;
+        ended[index] += usize::from(qps[index].complete(completion, |_| ()).is_ok());
+    }
+    assert_eq!(ended, [0, 1]);
+    spread.destroy_flow(rule).unwrap();
+    assert!(matches!(spread.destroy_flow(rule), Err(VerbsError::NoSuchFlow)));
 }

@@ -18,7 +18,11 @@ impl<B: Buffers> Qp<B> {
             receivers.made(qpn);
             return Ok(());
         }
-        self.ends.names.push(Name::take(&recv_cq.core(), (qpn, Ends::Receive))?);
+        let receives = match self.spread_index() {
+            Some(index) => Name::take_spread(&recv_cq.core(), index)?,
+            None => Name::take(&recv_cq.core(), (qpn, Ends::Receive))?,
+        };
+        self.ends.names.push(receives);
         self.ends.names.push(Name::take(&recv_cq.core(), (failed, Ends::FailedReceive))?);
         if let Some(srq) = &self.ends.srq {
             let recv_cq = recv_cq.core();
@@ -30,14 +34,12 @@ impl<B: Buffers> Qp<B> {
         } else if self.qp_type != QpType::Raw {
             receivers.made(qpn);
         }
-        recv_cq.forget(qpn, &[Ends::Receive]);
-        recv_cq.forget(failed, &[Ends::FailedReceive]);
+        self.forget_receives(recv_cq);
         Ok(())
     }
 
     /// Completions of what was posted are nobody's, and struck out of `cqs`, its completion queues.
     pub(super) fn forget_posted(&mut self, cqs: &[&Cq]) {
-        let failed = self.objects.fails_as(self.qpn);
         for cq in cqs {
             let core = cq.core();
             if self.sq.belief.completes_in(&core) {
@@ -45,9 +47,17 @@ impl<B: Buffers> Qp<B> {
             }
             // Receives of a shared queue end there, whatever becomes of who took them.
             if self.rq.as_ref().is_some_and(|rq| rq.belief.completes_in(&core)) {
-                cq.forget(self.qpn, &[Ends::Receive]);
-                cq.forget(failed, &[Ends::FailedReceive]);
+                self.forget_receives(cq);
             }
         }
+    }
+
+    /// Strikes its receives out of a completion queue.
+    fn forget_receives(&self, cq: &Cq) {
+        match self.spread_index() {
+            Some(index) => cq.forget_spread(index),
+            None => cq.forget(self.qpn, &[Ends::Receive]),
+        }
+        cq.forget(self.objects.fails_as(self.qpn), &[Ends::FailedReceive]);
     }
 }

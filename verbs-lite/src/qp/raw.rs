@@ -18,7 +18,7 @@ use crate::mr::Buffers;
 
 /// A rule of a raw packet queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FlowId(u64);
+pub struct FlowId(pub(super) u64);
 
 /// What the device knows of a queue pair, of any service.
 #[derive(Debug)]
@@ -98,6 +98,11 @@ impl RawObjects {
     /// SQ error to reset of the send queue.
     pub(super) fn stop_sending(&self) -> Result<(), VerbsError> {
         Ok(self.sq.stop_queue()?)
+    }
+
+    /// The receive queue.
+    pub(super) fn rq(&self) -> &Arc<Handle> {
+        &self.rq
     }
 
     fn flow_at(&self, id: FlowId) -> Result<usize, VerbsError> {
@@ -196,6 +201,10 @@ impl<B: Buffers> Qp<B> {
         queue: fn(&Arc<Handle>) -> RxQueueRef,
     ) -> Result<FlowId, VerbsError> {
         let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
+        if self.spread {
+            let what = "rules of one of those that share frames";
+            return Err(VerbsError::Unsupported { what, way_out: "use Spread::create_flow" });
+        }
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
             return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
         }

@@ -61,6 +61,8 @@ impl RxQueueRef {
 pub enum FlowAction {
     /// They go to one queue, past RSS.
     Queue(RxQueueRef),
+    /// They go where a TIR of the caller's leads them.
+    Tir(Arc<Handle>),
     /// They are dropped.
     Drop,
 }
@@ -145,6 +147,7 @@ impl Device {
         self.check_rule(rule)?;
         let tir = match &rule.action {
             FlowAction::Queue(queue) => Some(Arc::new(queue.direct_tir()?)),
+            FlowAction::Tir(tir) => Some(Arc::clone(tir)),
             FlowAction::Drop => None,
         };
         let counter = if rule.count { Some(Arc::new(self.alloc_flow_counter()?)) } else { None };
