@@ -202,8 +202,19 @@ fn layouts(header: &Path) -> String {
         max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
         phys_port_cnt);
     layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
-        hca_core_clock, device_cap_flags_ex, raw_packet_caps, tm_caps, cq_mod_caps,
+        hca_core_clock, device_cap_flags_ex, rss_caps, max_wq_type_rq, raw_packet_caps, tm_caps, cq_mod_caps,
         phys_port_cnt_ex);
+    layout!(out, ibv_rss_caps, true: supported_qpts, max_rwq_indirection_tables,
+        max_rwq_indirection_table_size, rx_hash_fields_mask, rx_hash_function);
+    layout!(out, ibv_wq, true: context, wq_context, pd, cq, wq_num, handle, state, wq_type,
+        post_recv, locks = "mutex", events_completed, comp_mask);
+    layout!(out, ibv_wq_init_attr, true: wq_context, wq_type, max_wr, max_sge, pd, cq, comp_mask,
+        create_flags);
+    layout!(out, ibv_wq_attr, true: attr_mask, wq_state, curr_wq_state, flags, flags_mask);
+    layout!(out, ibv_rwq_ind_table, true: context, ind_tbl_handle, ind_tbl_num, comp_mask);
+    layout!(out, ibv_rwq_ind_table_init_attr, true: log_ind_tbl_size, ind_tbl, comp_mask);
+    layout!(out, ibv_rx_hash_conf, true: rx_hash_function, rx_hash_key_len, rx_hash_key,
+        rx_hash_fields_mask);
     layout!(out, ibv_flow, true: context, handle);
     layout!(out, ibv_flow_attr, true: comp_mask, kind = "type", size, priority, num_of_specs, port,
         flags);
@@ -237,6 +248,11 @@ fn layouts(header: &Path) -> String {
         ("close_xrcd", offset_of!(verbs_context, close_xrcd)),
         ("ibv_create_flow", offset_of!(verbs_context, create_flow)),
         ("ibv_destroy_flow", offset_of!(verbs_context, destroy_flow)),
+        ("create_wq", offset_of!(verbs_context, create_wq)),
+        ("modify_wq", offset_of!(verbs_context, modify_wq)),
+        ("destroy_wq", offset_of!(verbs_context, destroy_wq)),
+        ("create_rwq_ind_table", offset_of!(verbs_context, create_rwq_ind_table)),
+        ("destroy_rwq_ind_table", offset_of!(verbs_context, destroy_rwq_ind_table)),
         ("open_qp", offset_of!(verbs_context, open_qp)),
         ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),

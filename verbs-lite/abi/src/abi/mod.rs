@@ -12,9 +12,11 @@ mod flow;
 #[cfg(target_arch = "x86_64")]
 mod layout;
 mod numbers;
+mod work;
 
 pub(crate) use flow::*;
 pub(crate) use numbers::*;
+pub(crate) use work::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -83,7 +85,16 @@ pub(crate) struct verbs_context {
     pub(crate) dealloc_td: unsafe extern "C" fn(*mut ibv_td) -> c_int,
     pub(crate) alloc_td: unsafe extern "C" fn(*mut ibv_context, *mut u32) -> *mut ibv_td,
     pub(crate) modify_cq: unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int,
-    pub(crate) before_query_rt_values: [Absent; 6],
+    pub(crate) before_rwq_ind_table: Absent,
+    pub(crate) destroy_rwq_ind_table: unsafe extern "C" fn(*mut ibv_rwq_ind_table) -> c_int,
+    pub(crate) create_rwq_ind_table: unsafe extern "C" fn(
+        *mut ibv_context,
+        *mut ibv_rwq_ind_table_init_attr,
+    ) -> *mut ibv_rwq_ind_table,
+    pub(crate) destroy_wq: unsafe extern "C" fn(*mut ibv_wq) -> c_int,
+    pub(crate) modify_wq: unsafe extern "C" fn(*mut ibv_wq, *mut ibv_wq_attr) -> c_int,
+    pub(crate) create_wq:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_wq_init_attr) -> *mut ibv_wq,
     pub(crate) query_rt_values: unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int,
     pub(crate) create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
@@ -402,8 +413,8 @@ pub(crate) struct ibv_qp_init_attr_ex {
     pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) create_flags: u32,
     pub(crate) max_tso_header: u16,
-    pub(crate) rwq_ind_tbl: *mut c_void,
-    pub(crate) rx_hash_conf: [u64; 3],
+    pub(crate) rwq_ind_tbl: *mut ibv_rwq_ind_table,
+    pub(crate) rx_hash_conf: ibv_rx_hash_conf,
     pub(crate) source_qpn: u32,
     pub(crate) send_ops_flags: u64,
 }
@@ -608,7 +619,10 @@ pub(crate) struct ibv_device_attr_ex {
     /// In kHz.
     pub(crate) hca_core_clock: u64,
     pub(crate) device_cap_flags_ex: u64,
-    pub(crate) before_raw_packet_caps: [u32; 14],
+    pub(crate) tso_caps: [u32; 2],
+    pub(crate) rss_caps: ibv_rss_caps,
+    pub(crate) max_wq_type_rq: u32,
+    pub(crate) packet_pacing_caps: [u32; 3],
     pub(crate) raw_packet_caps: u32,
     pub(crate) tm_caps: [u32; 5],
     /// Completions, and microseconds.

@@ -12,11 +12,13 @@ use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{
-    Errno, cq, cq_ex, flow, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
+    Errno, cq, cq_ex, flow, number, object, parent, post, qp, set_errno, srq, tried, window, work,
+    xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_values_ex, verbs_context,
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_rss_caps, ibv_values_ex, qpt,
+    verbs_context,
 };
 use crate::files;
 use crate::node::{Listener, Node};
@@ -173,7 +175,12 @@ pub(super) fn open(
         dealloc_td: parent::dealloc_td,
         alloc_td: parent::alloc_td,
         modify_cq: cq::modify_cq,
-        before_query_rt_values: [ABSENT; 6],
+        before_rwq_ind_table: ABSENT,
+        destroy_rwq_ind_table: work::destroy_rwq_ind_table,
+        create_rwq_ind_table: work::create_rwq_ind_table,
+        destroy_wq: work::destroy_wq,
+        modify_wq: work::modify_wq,
+        create_wq: work::create_wq,
         query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
@@ -301,12 +308,21 @@ unsafe extern "C" fn query_device_ex(
     whole.completion_timestamp_mask = i64::MAX as u64;
     whole.hca_core_clock = node.context.device().clock_khz().into();
     whole.device_cap_flags_ex = whole.base.device_cap_flags.into();
-    if node.context.device().limits().checksum_offload {
+    let (hca, limits) = (node.context.device().hca_cap(), node.context.device().limits());
+    whole.rss_caps = ibv_rss_caps {
+        supported_qpts: 1 << qpt::RAW_PACKET,
+        max_rwq_indirection_tables: 1 << hca.log_max_rqt(),
+        max_rwq_indirection_table_size: limits.max_reta,
+        rx_hash_fields_mask: work::FIELDS,
+        rx_hash_function: work::TOEPLITZ,
+    };
+    whole.max_wq_type_rq = 1 << hca.log_max_rq();
+    if limits.checksum_offload {
         /// `IBV_RAW_PACKET_CAP_IP_CSUM`.
         const IP_CSUM: u32 = 1 << 2;
         whole.raw_packet_caps = IP_CSUM;
     }
-    if node.context.device().hca_cap().cq_moderation() {
+    if hca.cq_moderation() {
         whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }
     whole.phys_port_cnt_ex = 1;

@@ -63,16 +63,22 @@ impl Pair {
         self.rules.all.iter_mut().for_each(|rule| rule.id = None);
     }
 
-    fn is_led(&self) -> bool {
-        matches!(self.qp.state(), QpState::Rtr | QpState::Rts | QpState::SqError)
+    /// Has the device follow a rule, if it can do so now.
+    fn follow(&mut self, matches: &FlowMatch) -> Result<Option<FlowId>, VerbsError> {
+        if let Some(spread) = &mut self.spread {
+            return Ok(Some(spread.create_flow(matches)?));
+        }
+        match self.qp.state() {
+            QpState::Rtr | QpState::Rts | QpState::SqError => {
+                Ok(Some(self.qp.create_flow_hearing_port(matches)?))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn add_rule(&mut self, matches: FlowMatch) -> Result<u32, Errno> {
         let number = self.rules.next;
-        let id = match self.is_led() {
-            true => Some(self.qp.create_flow_hearing_port(&matches)?),
-            false => None,
-        };
+        let id = self.follow(&matches)?;
         self.rules.next = number.wrapping_add(1);
         self.rules.all.push(Rule { number, matches, id });
         Ok(number)
@@ -82,7 +88,10 @@ impl Pair {
         let at = self.rules.all.iter().position(|rule| rule.number == number);
         let at = at.ok_or(Errno::INVALID)?;
         if let Some(id) = self.rules.all[at].id {
-            self.qp.destroy_flow(id)?;
+            match &mut self.spread {
+                Some(spread) => spread.destroy_flow(id)?,
+                None => self.qp.destroy_flow(id)?,
+            }
         }
         self.rules.all.swap_remove(at);
         Ok(())

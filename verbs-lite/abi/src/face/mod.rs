@@ -49,6 +49,7 @@ mod tree;
 mod unmapped;
 mod unsupported;
 mod window;
+mod work;
 mod wr;
 mod xrc;
 

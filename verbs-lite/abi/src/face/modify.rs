@@ -205,6 +205,10 @@ fn carry_out(
 fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_int, Errno> {
     queue_pair.shared.here()?;
     let member = &queue_pair.member;
+    if lock(&member.pair).spread.is_some() {
+        // As mlx5_ib says it of a queue pair over a table.
+        return Err(Errno(libc::ENOSYS));
+    }
     let from = lock(&member.pair).qp.state();
     let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };
     if given & mask::CUR_STATE != 0 && attr.cur_qp_state != state_of(from) {

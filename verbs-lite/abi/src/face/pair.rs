@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
 use ferrocx_verbs_lite::{
-    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Srq, Wc, WcOpcode, WrongCompletion,
+    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Spread, Srq, Wc, WcOpcode, WrongCompletion,
 };
 
 use super::flow::Rules;
@@ -103,6 +103,8 @@ pub(super) struct Pair {
     pub(super) attr: ibv_qp_attr,
     /// Which frames are led to it.
     pub(super) rules: Rules,
+    /// Of a queue pair over a table of work queues: where its rules lead.
+    pub(super) spread: Option<Spread>,
 }
 
 /// A queue pair in the table of its device.

@@ -15,6 +15,7 @@ use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
 use super::srq::SharedQueue;
+use super::work;
 use super::wr;
 use super::xrc::{XrcDomain, find_target};
 use super::{Errno, give_out, number, object, take_back, tried};
@@ -41,7 +42,7 @@ fn service(qp_type: c_int) -> Result<QpType, Errno> {
 const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
 
 /// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.
-fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
+fn config(init: &ibv_qp_init_attr, user_index: u32, spread: bool) -> Result<QpConfig, Errno> {
     let cap = &init.cap;
     if cap.max_send_sge > MAX_SGE || cap.max_recv_sge > MAX_SGE {
         return Err(Errno::INVALID);
@@ -57,12 +58,33 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
         // Room for windows, unless the queue would be too long for it.
         fast_reg: qp_type == QpType::Rc && cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
         user_index,
+        spread,
         // Completion queues are as long as the program counts, and wake it for what it asked for.
         signals_itself: false,
     })
 }
 
-fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair, Errno> {
+/// Makes a queue pair; `init` has the sizes that were granted then.
+pub(super) fn create(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+) -> Result<*mut QueuePair, Errno> {
+    make(pd, init, false)
+}
+
+/// Makes the queue pair of a work queue, which receives what is shared out.
+pub(super) fn create_shared_out(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+) -> Result<*mut QueuePair, Errno> {
+    make(pd, init, true)
+}
+
+fn make(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+    spread: bool,
+) -> Result<*mut QueuePair, Errno> {
     if init.qp_type == qpt::XRC_SEND {
         // It receives nothing, whatever the program says.
         (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
@@ -82,7 +104,7 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
     let make = |send: &Inner, recv: &Inner| {
         let srq = srq.map(|srq| lock(&srq.srq));
         let queues = QpQueues { send_cq: &send.cq, recv_cq: &recv.cq, srq: srq.as_deref() };
-        Ok(domain.pd.create_qp(queues, &config(init, index)?)?)
+        Ok(domain.pd.create_qp(queues, &config(init, index, spread)?)?)
     };
     let made = with_both(send, recv, make);
     let qp = made.inspect_err(|_: &Errno| shared.give_index(index))?;
@@ -94,6 +116,7 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         domain: domain.pd.domain(),
         attr,
         rules: Rules::default(),
+        spread: None,
     };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: Some(index) });
     shared.insert(&member);
@@ -140,7 +163,7 @@ fn hand_out(
         init: *init,
         is_opened: false,
         users: Users::default(),
-        _needs: needs,
+        needs,
     })
 }
 
@@ -171,7 +194,7 @@ fn create_target(
     let qp = domain.core.xrcd.create_target()?;
     let number = qp.qpn().0;
     let rules = Rules::default();
-    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules };
+    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, spread: None };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
@@ -223,10 +246,13 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     context: *mut ibv_context,
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`, `_CREATE_FLAGS`, `_SEND_OPS_FLAGS`.
+    /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`, `_CREATE_FLAGS`, `_IND_TABLE`, `_RX_HASH`,
+    /// `_SEND_OPS_FLAGS`.
     const PD: u32 = 1;
     const XRCD: u32 = 1 << 1;
     const CREATE_FLAGS: u32 = 1 << 2;
+    const IND_TABLE: u32 = 1 << 4;
+    const RX_HASH: u32 = 1 << 5;
     const SEND_OPS: u32 = 1 << 6;
     let init = promised!(&mut *init);
     let has = |bit: u32| init.comp_mask & bit != 0;
@@ -238,6 +264,16 @@ pub(super) unsafe extern "C" fn create_qp_ex(
             (false, _) => Err(Errno::NOT_SUPPORTED),
             (_, false) => Err(Errno::INVALID),
             _ => create_target(context, init),
+        };
+        return object(made).cast();
+    }
+    if has(IND_TABLE) || has(RX_HASH) {
+        let is_known = init.comp_mask & !(PD | CREATE_FLAGS | IND_TABLE | RX_HASH) == 0
+            && (!has(CREATE_FLAGS) || init.create_flags == 0);
+        let made = match is_known {
+            false => Err(Errno::NOT_SUPPORTED),
+            true if !has(PD) || !has(IND_TABLE) || !has(RX_HASH) => Err(Errno::INVALID),
+            true => work::create_over(init),
         };
         return object(made).cast();
     }

@@ -26,7 +26,7 @@ pub(super) struct QueuePair {
     /// Rules that lead frames to it.
     pub(super) users: Users,
     /// Its domain and its completion queues are there as long as it is.
-    pub(super) _needs: Vec<Users>,
+    pub(super) needs: Vec<Users>,
 }
 
 impl QueuePair {

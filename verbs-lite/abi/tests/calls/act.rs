@@ -16,7 +16,7 @@ const SGES: usize = 4;
 impl World<'_> {
     /// Does something, whatever the choices say.
     pub(crate) fn act(&self, choices: &mut Choices<'_>) {
-        match choices.below(38) {
+        match choices.below(40) {
             0..=3 => self.make(choices),
             4 => self.destroy(choices),
             5..=10 => self.send(choices),
@@ -39,7 +39,8 @@ impl World<'_> {
             33 => self.parent(choices),
             34 => self.moderate(choices),
             35 => self.look_at_clock(choices),
-            36 => self.flow(choices),
+            36 | 37 => self.flow(choices),
+            38 if choices.rarely(4) => drop(self.share_out(choices, None)),
             _ => self.names(choices),
         }
     }

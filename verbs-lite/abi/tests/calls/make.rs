@@ -15,6 +15,14 @@ use super::{Choices, Object, c};
 /// Sizes that queues are asked to have, usual ones first.
 const SIZES: [u32; 12] = [16, 16, 64, 4, 1, 0, 2, 255, 4096, 1 << 15, 1 << 20, u32::MAX];
 
+/// Of queue pairs that are over no table.
+pub(super) const NO_HASH: ibv_rx_hash_conf = ibv_rx_hash_conf {
+    rx_hash_function: 0,
+    rx_hash_key_len: 0,
+    rx_hash_key: null_mut(),
+    rx_hash_fields_mask: 0,
+};
+
 fn size(choices: &mut Choices<'_>) -> u32 {
     let usual = !choices.rarely(3);
     choices.one_of(&SIZES[..if usual { 3 } else { SIZES.len() }])
@@ -314,7 +322,7 @@ impl World<'_> {
                 create_flags: 0,
                 max_tso_header: 0,
                 rwq_ind_tbl: null_mut(),
-                rx_hash_conf: [0; 3],
+                rx_hash_conf: NO_HASH,
                 source_qpn: 0,
                 send_ops_flags: match kind {
                     2 | 9 => ops,
