@@ -48,6 +48,7 @@ mod text;
 mod tree;
 mod unmapped;
 mod unsupported;
+mod vendor;
 mod window;
 mod work;
 mod wr;
@@ -68,6 +69,7 @@ pub(crate) use rdma_cm::*;
 pub(crate) use srq::*;
 pub(crate) use text::*;
 pub(crate) use unsupported::*;
+pub(crate) use vendor::*;
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

@@ -227,7 +227,9 @@ impl World<'_> {
                 (face.modify_wq)(wq, &raw mut attr)
             };
             let states: Vec<_> = (0..choices.below(4)).map(|_| choices.below(4) as i32).collect();
-            states.into_iter().for_each(|state| drop(step(wq, state)));
+            for state in states {
+                step(wq, state);
+            }
             let mut arrived = Vec::new();
             if !qp.is_null() {
                 assert_eq!((face.destroy_rwq_ind_table)(table), libc::EBUSY, "it is used");
