@@ -135,7 +135,7 @@ pub use fastreg::{
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
-pub use pd::Pd;
+pub use pd::{Pd, RingMemory};
 pub use qp::{
     Changes, Ended, FlowId, FrameHash, HashFields, InitAttr, MrChanger, Qp, QpConfig, QpQueues,
     QpState, QpTable, QpType, RtrAttr, RtsAttr, Spread, WrongCompletion,

@@ -156,8 +156,7 @@ fn layouts(header: &Path) -> String {
         cq_period = "moderate.cq_period");
     layout!(out, ibv_values_ex, true: comp_mask, raw_clock);
     layout!(out, ibv_td, true: context);
-    layout!(out, ibv_parent_domain_init_attr, true: pd, td, comp_mask, allocators = "alloc",
-        pd_context);
+    layout!(out, ibv_parent_domain_init_attr, true: pd, td, comp_mask, alloc, free, pd_context);
     layout!(out, ibv_cq_init_attr_ex, true: cqe, cq_context, channel, comp_vector, wc_flags,
         comp_mask, flags, parent_domain);
     layout!(out, ibv_xrcd, true: context);

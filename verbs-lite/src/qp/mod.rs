@@ -529,7 +529,7 @@ impl Plan<'_> {
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if has_rq { DS_BYTES << log_rq } else { 0 };
         let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
-        let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
+        let rings = Arc::new(pd.ring_memory(len_bytes)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)

@@ -261,7 +261,9 @@ pub(crate) struct ibv_parent_domain_init_attr {
     pub(crate) pd: *mut ibv_pd,
     pub(crate) td: *mut ibv_td,
     pub(crate) comp_mask: u32,
-    pub(crate) allocators: [Absent; 2],
+    pub(crate) alloc:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
+    pub(crate) free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
     pub(crate) pd_context: *mut c_void,
 }
 
