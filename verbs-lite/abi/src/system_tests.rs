@@ -201,8 +201,8 @@ fn layouts(header: &Path) -> String {
         max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
         phys_port_cnt);
     layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
-        hca_core_clock, device_cap_flags_ex, rss_caps, max_wq_type_rq, raw_packet_caps, tm_caps, cq_mod_caps,
-        phys_port_cnt_ex);
+        hca_core_clock, device_cap_flags_ex, rss_caps, max_wq_type_rq, raw_packet_caps, tm_caps,
+        cq_mod_caps, phys_port_cnt_ex);
     layout!(out, ibv_rss_caps, true: supported_qpts, max_rwq_indirection_tables,
         max_rwq_indirection_table_size, rx_hash_fields_mask, rx_hash_function);
     layout!(out, ibv_wq, true: context, wq_context, pd, cq, wq_num, handle, state, wq_type,
