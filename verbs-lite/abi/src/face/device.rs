@@ -12,8 +12,8 @@ use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{
-    Errno, cq, cq_ex, flow, number, object, parent, post, qp, set_errno, srq, tried, window, work,
-    xrc,
+    Errno, cq, cq_ex, flow, number, object, parent, post, qp, qp_ex, set_errno, srq, tried, window,
+    work, xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
@@ -190,7 +190,7 @@ pub(super) fn open(
         create_flow: flow::create_flow,
         before_open_qp: ABSENT,
         open_qp: qp::open_qp,
-        create_qp_ex: qp::create_qp_ex,
+        create_qp_ex: qp_ex::create_qp_ex,
         get_srq_num: srq::get_srq_num,
         create_srq_ex: srq::create_srq_ex,
         open_xrcd: xrc::open_xrcd,

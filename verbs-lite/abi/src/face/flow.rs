@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use ferrocx_core::{FlowMatch, Ipv4Match, Ipv6Match, MacAddr, Masked};
-use ferrocx_verbs_lite::{FlowId, QpState, QpType, VerbsError};
+use ferrocx_verbs_lite::QpType;
 
 use super::context::Shared;
 use super::life::Users;
@@ -31,72 +31,6 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// The number of a VLAN in its tag.
 const VLAN_ID: u16 = 0xfff;
-
-/// A rule of a queue pair, and its name on the device while it is there.
-#[derive(Debug)]
-pub(super) struct Rule {
-    number: u32,
-    matches: FlowMatch,
-    id: Option<FlowId>,
-}
-
-/// The rules of a queue pair.
-#[derive(Debug, Default)]
-pub(super) struct Rules {
-    all: Vec<Rule>,
-    next: u32,
-}
-
-impl Pair {
-    /// Has the device follow the rules that it does not follow yet.
-    pub(super) fn lead(&mut self) -> Result<(), VerbsError> {
-        for rule in &mut self.rules.all {
-            if rule.id.is_none() {
-                rule.id = Some(self.qp.create_flow_hearing_port(&rule.matches)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Notes that the device follows none of them any more.
-    pub(super) fn forget_rules(&mut self) {
-        self.rules.all.iter_mut().for_each(|rule| rule.id = None);
-    }
-
-    /// Has the device follow a rule, if it can do so now.
-    fn follow(&mut self, matches: &FlowMatch) -> Result<Option<FlowId>, VerbsError> {
-        if let Some(spread) = &mut self.spread {
-            return Ok(Some(spread.create_flow(matches)?));
-        }
-        match self.qp.state() {
-            QpState::Rtr | QpState::Rts | QpState::SqError => {
-                Ok(Some(self.qp.create_flow_hearing_port(matches)?))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn add_rule(&mut self, matches: FlowMatch) -> Result<u32, Errno> {
-        let number = self.rules.next;
-        let id = self.follow(&matches)?;
-        self.rules.next = number.wrapping_add(1);
-        self.rules.all.push(Rule { number, matches, id });
-        Ok(number)
-    }
-
-    fn remove_rule(&mut self, number: u32) -> Result<(), Errno> {
-        let at = self.rules.all.iter().position(|rule| rule.number == number);
-        let at = at.ok_or(Errno::INVALID)?;
-        if let Some(id) = self.rules.all[at].id {
-            match &mut self.spread {
-                Some(spread) => spread.destroy_flow(id)?,
-                None => self.qp.destroy_flow(id)?,
-            }
-        }
-        self.rules.all.swap_remove(at);
-        Ok(())
-    }
-}
 
 /// A field that is compared as a whole, or not at all.
 fn whole<T: PartialEq + Default>(value: T, mask: T, ones: T) -> Result<Option<T>, Errno> {
@@ -299,7 +233,8 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
     if pair.qp.qp_type() != QpType::Raw {
         return Err(Errno::INVALID);
     }
-    let handle = pair.add_rule(promised!(matches_of(attr))?)?;
+    let Pair { qp, rules, spread, .. } = &mut *pair;
+    let handle = rules.add(promised!(matches_of(attr))?, qp, spread.as_mut())?;
     Ok(give_out(Flow {
         face: ibv_flow { comp_mask: 0, context: queue_pair.face.base.context, handle },
         shared: Arc::clone(&queue_pair.shared),
@@ -318,7 +253,10 @@ pub(super) unsafe extern "C" fn create_flow(
 pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     let known = promised!(&*flow.cast::<Flow>());
     tried!(known.shared.here());
-    let removed = lock(&known.member.pair).remove_rule(known.face.handle);
+    let mut pair = lock(&known.member.pair);
+    let Pair { qp, rules, spread, .. } = &mut *pair;
+    let removed = rules.remove(known.face.handle, qp, spread.as_mut());
+    drop(pair);
     if removed.is_ok() {
         drop(promised!(take_back::<Flow, _>(flow)));
     }

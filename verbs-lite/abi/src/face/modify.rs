@@ -118,7 +118,7 @@ fn receive(node: &Node, pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno
         QpType::Ud => return Ok(pair.qp.receive()?),
         QpType::Raw => {
             pair.qp.receive()?;
-            return Ok(pair.lead()?);
+            return Ok(pair.rules.lead(&mut pair.qp)?);
         }
         _ => {}
     }
@@ -235,7 +235,7 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
     match to {
         qps::RESET => {
             queue_pair.let_go()?;
-            lock(&member.pair).forget_rules();
+            lock(&member.pair).rules.forget();
         }
         qps::ERR => lock(&member.pair).qp.to_error()?,
         _ => {

@@ -11,7 +11,7 @@ use ferrocx_verbs_lite::{
     Completion, CqEntry, Failure, Qp, SendFlags, Sent, Spread, Srq, Wc, WcOpcode, WrongCompletion,
 };
 
-use super::flow::Rules;
+use super::rules::Rules;
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
 use crate::node::lock;
 

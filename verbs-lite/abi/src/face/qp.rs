@@ -9,13 +9,12 @@ use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 use super::batch::Batch;
 use super::context::{Context, Kind, Shared};
 use super::cq::{Inner, Queue};
-use super::flow::Rules;
 use super::life::Users;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
+use super::rules::Rules;
 use super::srq::SharedQueue;
-use super::work;
 use super::wr;
 use super::xrc::{XrcDomain, find_target};
 use super::{Errno, give_out, number, object, take_back, tried};
@@ -26,7 +25,7 @@ use crate::abi::{
 use crate::node::lock;
 
 /// The service of a queue pair.
-fn service(qp_type: c_int) -> Result<QpType, Errno> {
+pub(super) fn service(qp_type: c_int) -> Result<QpType, Errno> {
     match qp_type {
         qpt::RC => Ok(QpType::Rc),
         qpt::UC => Ok(QpType::Uc),
@@ -181,7 +180,7 @@ fn target_attr(qp_context: *mut c_void) -> ibv_qp_init_attr {
 }
 
 /// Makes a target of XRC.
-fn create_target(
+pub(super) fn create_target(
     context: *mut ibv_context,
     init: &ibv_qp_init_attr_ex,
 ) -> Result<*mut QueuePair, Errno> {
@@ -240,66 +239,6 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     object(create(pd, promised!(&mut *init))).cast()
-}
-
-pub(super) unsafe extern "C" fn create_qp_ex(
-    context: *mut ibv_context,
-    init: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`, `_CREATE_FLAGS`, `_IND_TABLE`, `_RX_HASH`,
-    /// `_SEND_OPS_FLAGS`.
-    const PD: u32 = 1;
-    const XRCD: u32 = 1 << 1;
-    const CREATE_FLAGS: u32 = 1 << 2;
-    const IND_TABLE: u32 = 1 << 4;
-    const RX_HASH: u32 = 1 << 5;
-    const SEND_OPS: u32 = 1 << 6;
-    let init = promised!(&mut *init);
-    let has = |bit: u32| init.comp_mask & bit != 0;
-    if init.qp_type == qpt::XRC_RECV {
-        let is_known = init.comp_mask & !(PD | XRCD | CREATE_FLAGS | SEND_OPS) == 0
-            && (!has(CREATE_FLAGS) || init.create_flags == 0)
-            && (!has(SEND_OPS) || init.send_ops_flags == 0);
-        let made = match (is_known, has(XRCD)) {
-            (false, _) => Err(Errno::NOT_SUPPORTED),
-            (_, false) => Err(Errno::INVALID),
-            _ => create_target(context, init),
-        };
-        return object(made).cast();
-    }
-    if has(IND_TABLE) || has(RX_HASH) {
-        let is_known = init.comp_mask & !(PD | CREATE_FLAGS | IND_TABLE | RX_HASH) == 0
-            && (!has(CREATE_FLAGS) || init.create_flags == 0);
-        let made = match is_known {
-            false => Err(Errno::NOT_SUPPORTED),
-            true if !has(PD) || !has(IND_TABLE) || !has(RX_HASH) => Err(Errno::INVALID),
-            true => work::create_over(init),
-        };
-        return object(made).cast();
-    }
-    let caps = promised!(&Context::of(context).shared.node.context).attr().caps;
-    let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
-    let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
-        && (!has(CREATE_FLAGS) || init.create_flags == 0)
-        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service, caps) == 0);
-    if !is_known {
-        return object(Err(Errno::NOT_SUPPORTED));
-    }
-    if !has(PD) {
-        return object(Err(Errno::INVALID));
-    }
-    let mut plain = ibv_qp_init_attr {
-        qp_context: init.qp_context,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
-        cap: init.cap,
-        qp_type: init.qp_type,
-        sq_sig_all: init.sq_sig_all,
-    };
-    let made = object(create(init.pd, &mut plain));
-    init.cap = plain.cap;
-    made.cast()
 }
 
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
