@@ -25,6 +25,8 @@
 //! - [`Qp`] is a queue pair of any service ([`qp`]): reliable and unreliable connections,
 //!   datagrams, and raw packets, which are whole Ethernet frames that flow rules lead to it.
 //!   Posting and completing allocate nothing, take no lock, make no system call, and cannot panic.
+//!   A [`Spread`] shares frames out among several by a hash of their headers. Rings lie in memory
+//!   of the caller's where it says so ([`Pd::with_ring_memory`]).
 //! - [`Srq`] holds the receives of many queue pairs ([`srq`]); of an [`Xrcd`], those of many
 //!   processes, whose peers name it in each request ([`xrc`]).
 //! - [`cm`] connects queue pairs by IP address and port, to and from stock `rdma_cm` programs;
@@ -44,7 +46,7 @@
 //! duplicate-address detection, no router discovery, no path migration. [`cm`] connects no XRC.
 //! Attaching a group tells no switch or router of it: [`net::Network::join`] does. Raw packet queue
 //! pairs have no shared receives, no TSO, no VLAN stripping, and no copies of what goes to others
-//! (sniffing); the Ethernet queues of `ferrocx-pmd`, on the same device, have bursts, RSS and the
+//! (sniffing); the Ethernet queues of `ferrocx-pmd`, on the same device, have bursts and the
 //! offloads.
 //!
 //! # Limits
@@ -136,10 +138,10 @@ pub use fastreg::{
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{GidConfig, GidEntry, Path, Route};
 pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
-pub use pd::Pd;
+pub use pd::{Pd, RingMemory};
 pub use qp::{
-    Changes, Ended, FlowId, InitAttr, MrChanger, Qp, QpConfig, QpQueues, QpState, QpTable, QpType,
-    RtrAttr, RtsAttr, WrongCompletion,
+    Changes, Ended, FlowId, FrameHash, HashFields, InitAttr, MrChanger, Qp, QpConfig, QpQueues,
+    QpState, QpTable, QpType, RtrAttr, RtsAttr, Spread, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};

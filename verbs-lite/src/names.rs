@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use crate::cq::SPREAD;
 use crate::error::{VerbsError, lock};
 use crate::receivers::Owner;
 
@@ -19,6 +20,9 @@ pub(crate) enum Ends {
     Receive,
     FailedReceive,
 }
+
+/// Beside the index of a queue pair that shares frames.
+const SPREAD_INDEX: u32 = 1 << 31;
 
 /// The names of a completion queue.
 #[derive(Debug, Default)]
@@ -63,7 +67,10 @@ impl Names {
     /// The numbers of receives that are somebody's.
     pub(crate) fn receivers(&self) -> Vec<u32> {
         let known = lock(&self.known);
-        known.live.iter().filter(|(_, ends)| *ends != Ends::Sends).map(|name| name.0).collect()
+        let receives = known.live.iter().filter(|(_, ends)| *ends != Ends::Sends);
+        // Those who share frames have one number.
+        let number = |name: u32| if name & SPREAD_INDEX == 0 { name } else { SPREAD };
+        receives.map(|(name, _)| number(*name)).collect()
     }
 }
 
@@ -77,10 +84,24 @@ pub(crate) struct Name {
 impl Name {
     /// Takes a number that nobody has.
     pub(crate) fn take(names: &Arc<Names>, name: (u32, Ends)) -> Result<Self, VerbsError> {
+        if name.0 == SPREAD {
+            let (what, way_out) = ("queue pair of this number", "make another queue pair");
+            return Err(VerbsError::Unsupported { what, way_out });
+        }
+        Self::hold(names, name)
+    }
+
+    /// Takes the index of a queue pair that shares frames, for its receives. It stands where no
+    /// number of a queue pair does: those have 24 bits.
+    pub(crate) fn take_spread(names: &Arc<Names>, user_index: u32) -> Result<Self, VerbsError> {
+        Self::hold(names, (SPREAD_INDEX | user_index, Ends::Receive))
+    }
+
+    fn hold(names: &Arc<Names>, name: (u32, Ends)) -> Result<Self, VerbsError> {
         let mut known = lock(&names.known);
         if !known.live.insert(name) {
-            let what =
-                "two queue pairs of one number, of raw packets and not, in a completion queue";
+            let what = "two queue pairs in a completion queue that have one number, of raw packets \
+                        and not, or one user_index and spread frames";
             return Err(VerbsError::Unsupported { what, way_out: "use another completion queue" });
         }
         known.gone.remove(&name);

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use ferrocx_bus::DmaBuf;
 use ferrocx_core::{Handle, Kind};
-use ferrocx_mempool::unique_domain;
+use ferrocx_mempool::{Region, unique_domain};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocPd;
 
@@ -20,6 +21,19 @@ pub(crate) struct PdCore {
     /// A number that no other domain of any device ever has.
     id: u32,
     pub(crate) core: Arc<ContextCore>,
+    /// Where rings lie, if not in the device's own memory, and the domain that this one is.
+    rings: Option<(Arc<dyn RingMemory>, Arc<PdCore>)>,
+}
+
+/// Memory of the caller's for the rings of queue pairs: [`Pd::with_ring_memory`].
+pub trait RingMemory: std::fmt::Debug + Send + Sync {
+    /// A region of `len_bytes` or more, which is unmapped and dropped when the queue pair is gone;
+    /// `None` for the device's own memory.
+    ///
+    /// # Errors
+    ///
+    /// Any, when there is none to be had: making the queue pair fails with it.
+    fn take(&self, len_bytes: usize) -> Result<Option<Arc<Region>>, VerbsError>;
 }
 
 impl PdCore {
@@ -27,6 +41,16 @@ impl PdCore {
     #[inline(always)]
     pub(crate) fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Zeroed memory for rings, at a whole page.
+    pub(crate) fn ring_memory(&self, len_bytes: usize) -> Result<DmaBuf, VerbsError> {
+        let device = self.core.device();
+        let own = self.rings.as_ref().map(|(memory, _)| memory.take(len_bytes)).transpose()?;
+        match own.flatten() {
+            Some(region) => Ok(device.adopt_dma(&region.use_raw()?, len_bytes)?),
+            None => Ok(device.alloc_dma(len_bytes, 4096)?),
+        }
     }
 
     /// A number that no other domain of any device ever has, see [`Pd::domain`].
@@ -52,7 +76,7 @@ impl RdmaContext {
         let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
         let handle = Handle::new(core.device(), Kind::Pd, number, Vec::new());
         let (_handle, id) = (Some(handle), unique_domain());
-        Ok(Pd { inner: Arc::new(PdCore { number, _handle, id, core }) })
+        Ok(Pd { inner: Arc::new(PdCore { number, _handle, id, core, rings: None }) })
     }
 
     /// The device's own protection domain, in which the keys of registered pools are: those of
@@ -62,11 +86,22 @@ impl RdmaContext {
     pub fn device_pd(&self) -> Pd {
         let core = Arc::clone(self.core());
         let (number, id) = (core.device().pdn(), core.device().key_domains().pd);
-        Pd { inner: Arc::new(PdCore { number, _handle: None, id, core }) }
+        Pd { inner: Arc::new(PdCore { number, _handle: None, id, core, rings: None }) }
     }
 }
 
 impl Pd {
+    /// The same domain, whose queue pairs have their rings in memory of the caller's from now on:
+    /// huge pages, or memory near a core. Those of raw packets, shared receive queues and
+    /// completion queues have them where they had them.
+    #[must_use]
+    #[doc(alias = "ibv_alloc_parent_domain")]
+    pub fn with_ring_memory(&self, memory: Arc<dyn RingMemory>) -> Self {
+        let (number, id, core) = (self.number(), self.domain(), Arc::clone(&self.inner.core));
+        let rings = Some((memory, Arc::clone(&self.inner)));
+        Self { inner: Arc::new(PdCore { number, _handle: None, id, core, rings }) }
+    }
+
     /// Its number, as the device knows it.
     #[must_use]
     pub fn number(&self) -> u32 {

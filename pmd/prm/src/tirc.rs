@@ -19,7 +19,7 @@ layout! {
         0x20 [23:0] indirect_table "RQ table of an indirect TIR.";
         0x24 [31:28] rx_hash_fn "Kind of hash, see [`hash_fn`].";
         0x24 [25:24] self_lb_block
-            "Own packets that are not looped back: bit 0 unicast, bit 1 multicast.";
+            "Own packets that come back, despite the name: bit 0 unicast, bit 1 multicast.";
         0x24 [23:0] transport_domain "Transport domain of the TIR.";
         0x28 ([u8; 40]) rx_hash_toeplitz_key "Key of the Toeplitz hash.";
         0x50 [31:0] rx_hash_field_selector_outer "Fields that are hashed, see [`hash_field`].";

@@ -32,9 +32,9 @@
 //!
 //! # What it does not do
 //!
-//! Several devices in a process, VLANs, raw packets, flows, device memory, on-demand paging, ECE,
-//! migration of paths, SQD, allocators of parent domains: functions of these are null,
-//! or answer `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
+//! Several devices in a process, VLANs, device memory, on-demand paging, ECE, migration of paths,
+//! SQD, priorities among rules for raw packets: functions of these are null, or answer
+//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
 //! IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
 //!
 //! # Limits

@@ -156,8 +156,7 @@ fn layouts(header: &Path) -> String {
         cq_period = "moderate.cq_period");
     layout!(out, ibv_values_ex, true: comp_mask, raw_clock);
     layout!(out, ibv_td, true: context);
-    layout!(out, ibv_parent_domain_init_attr, true: pd, td, comp_mask, allocators = "alloc",
-        pd_context);
+    layout!(out, ibv_parent_domain_init_attr, true: pd, td, comp_mask, alloc, free, pd_context);
     layout!(out, ibv_cq_init_attr_ex, true: cqe, cq_context, channel, comp_vector, wc_flags,
         comp_mask, flags, parent_domain);
     layout!(out, ibv_xrcd, true: context);
@@ -202,7 +201,32 @@ fn layouts(header: &Path) -> String {
         max_ah, max_fmr, max_srq, max_srq_wr, max_srq_sge, max_pkeys, local_ca_ack_delay,
         phys_port_cnt);
     layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
-        hca_core_clock, device_cap_flags_ex, cq_mod_caps, phys_port_cnt_ex);
+        hca_core_clock, device_cap_flags_ex, rss_caps, max_wq_type_rq, raw_packet_caps, tm_caps,
+        cq_mod_caps, phys_port_cnt_ex);
+    layout!(out, ibv_rss_caps, true: supported_qpts, max_rwq_indirection_tables,
+        max_rwq_indirection_table_size, rx_hash_fields_mask, rx_hash_function);
+    layout!(out, ibv_wq, true: context, wq_context, pd, cq, wq_num, handle, state, wq_type,
+        post_recv, locks = "mutex", events_completed, comp_mask);
+    layout!(out, ibv_wq_init_attr, true: wq_context, wq_type, max_wr, max_sge, pd, cq, comp_mask,
+        create_flags);
+    layout!(out, ibv_wq_attr, true: attr_mask, wq_state, curr_wq_state, flags, flags_mask);
+    layout!(out, ibv_rwq_ind_table, true: context, ind_tbl_handle, ind_tbl_num, comp_mask);
+    layout!(out, ibv_rwq_ind_table_init_attr, true: log_ind_tbl_size, ind_tbl, comp_mask);
+    layout!(out, ibv_rx_hash_conf, true: rx_hash_function, rx_hash_key_len, rx_hash_key,
+        rx_hash_fields_mask);
+    layout!(out, ibv_flow, true: context, handle);
+    layout!(out, ibv_flow_attr, true: comp_mask, kind = "type", size, priority, num_of_specs, port,
+        flags);
+    layout!(out, ibv_flow_spec_eth, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv4, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv4_ext, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_ipv6, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_spec_tcp_udp, true: kind = "type", size, val, mask);
+    layout!(out, ibv_flow_eth_filter, true: dst_mac, src_mac, ether_type, vlan_tag);
+    layout!(out, ibv_flow_ipv4_ext_filter, true: src_ip, dst_ip, proto, tos, ttl, flags);
+    layout!(out, ibv_flow_ipv6_filter, true: src_ip, dst_ip, flow_label, next_hdr, traffic_class,
+        hop_limit);
+    layout!(out, ibv_flow_tcp_udp_filter, true: dst_port, src_port);
     // It has grown since 44: as many bytes are written as the caller knows.
     layout!(out, ibv_port_attr, false: state, max_mtu, active_mtu, gid_tbl_len, port_cap_flags,
         max_msg_sz, bad_pkey_cntr, qkey_viol_cntr, pkey_tbl_len, lid, sm_lid, lmc, max_vl_num,
@@ -221,6 +245,13 @@ fn layouts(header: &Path) -> String {
         ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
         ("open_xrcd", offset_of!(verbs_context, open_xrcd)),
         ("close_xrcd", offset_of!(verbs_context, close_xrcd)),
+        ("ibv_create_flow", offset_of!(verbs_context, create_flow)),
+        ("ibv_destroy_flow", offset_of!(verbs_context, destroy_flow)),
+        ("create_wq", offset_of!(verbs_context, create_wq)),
+        ("modify_wq", offset_of!(verbs_context, modify_wq)),
+        ("destroy_wq", offset_of!(verbs_context, destroy_wq)),
+        ("create_rwq_ind_table", offset_of!(verbs_context, create_rwq_ind_table)),
+        ("destroy_rwq_ind_table", offset_of!(verbs_context, destroy_rwq_ind_table)),
         ("open_qp", offset_of!(verbs_context, open_qp)),
         ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),

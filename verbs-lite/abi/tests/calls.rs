@@ -181,6 +181,24 @@ fn a_failed_queue_pair_is_drained_by_one_request_more() {
 }
 
 #[test]
+fn a_frame_for_a_group_comes_back_byte_by_byte() {
+    let world = World::open(api(), false);
+    let header = [1, 0x50, 0x56, 0x19, 0x20, 0xa7, 2, 0, 1, 2, 3, 4, 0x88, 0xb5];
+    let frame: Vec<u8> = header.into_iter().chain(14..200).collect();
+    assert_eq!(world.frame_comes_back(&frame), frame);
+    world.close();
+}
+
+#[test]
+fn a_frame_is_hashed_to_a_work_queue() {
+    let world = World::open(api(), false);
+    let header = [1, 0x50, 0x56, 0x19, 0x20, 0xa8, 2, 0, 1, 2, 3, 4, 8, 0, 0x45, 0, 0, 86];
+    let frame: Vec<u8> = header.into_iter().chain(18..100).collect();
+    assert_eq!(world.share_out(&mut Choices::new(&[]), Some(&frame)), frame);
+    world.close();
+}
+
+#[test]
 fn the_limit_of_a_shared_queue_holds_once() {
     let world = World::open(api(), false);
     world.reach_limit();

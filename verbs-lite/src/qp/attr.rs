@@ -34,6 +34,9 @@ pub struct QpConfig {
     pub fast_reg: bool,
     /// Number that completions carry, 24 bits: an index into the caller's own table.
     pub user_index: u32,
+    /// Raw packets: it receives frames of a [`Spread`](crate::Spread), and has no rules of its own.
+    /// Of those that complete in one queue each then has a [`QpConfig::user_index`] of its own.
+    pub spread: bool,
     /// Whether a send queue sees to it that it never stays full: of requests without
     /// [`SendFlags::SIGNALED`](crate::SendFlags::SIGNALED) one behind the half of it asks for a
     /// completion all the same, and so does the end of what [`Qp::to_error`](crate::Qp::to_error)
@@ -59,6 +62,7 @@ impl Default for QpConfig {
             max_inline_bytes: 64,
             fast_reg: false,
             user_index: 0,
+            spread: false,
             signals_itself: true,
         }
     }

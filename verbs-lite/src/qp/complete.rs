@@ -6,7 +6,7 @@ use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
 use crate::belief::Belief;
-use crate::cq::{Completion, CqEntry};
+use crate::cq::{Completion, CqEntry, SPREAD};
 use crate::mr::Buffers;
 use crate::names::Ends;
 use crate::srq::Srq;
@@ -295,7 +295,10 @@ impl<B: Buffers> Qp<B> {
     fn end_receive(&mut self, completion: &Completion) -> Option<Wc<B>> {
         let (head, rq) = (completion.head, self.rq.as_mut()?);
         if head.is_received() {
-            let is_ours = rq.belief.is_named_by(completion) && rq.believes(completion);
+            let is_ours = match self.spread {
+                false => rq.belief.is_named_by(completion) && rq.believes(completion),
+                true => is_spread_to(self.user_index, completion) && rq.believes(completion),
+            };
             return if is_ours { rq.complete(completion, None) } else { None };
         }
         let is_ours = completion.qpn().0 == self.objects.fails_as(self.qpn);
@@ -433,6 +436,10 @@ impl<B: Buffers> Qp<B> {
     fn is_life_of(&self, completion: &Completion) -> bool {
         let (belief, number) = match completion.head.ends() {
             Ends::Sends => (Some(&self.sq.belief), self.qpn),
+            Ends::Receive if self.spread => {
+                let is_named = is_spread_to(self.user_index, completion);
+                return is_named && self.receives().is_some_and(|own| own.is_of_life(completion));
+            }
             Ends::Receive => (self.receives(), self.qpn),
             Ends::FailedReceive => (self.receives(), self.objects.fails_as(self.qpn)),
         };
@@ -449,4 +456,9 @@ impl<B: Buffers> Qp<B> {
             wqe_counter: completion.head.wqe_counter(),
         }
     }
+}
+
+/// Whether a completion is of a frame that was spread to the queue pair with an index.
+fn is_spread_to(user_index: u32, completion: &Completion) -> bool {
+    completion.qpn().0 == SPREAD && completion.user_index() == user_index
 }

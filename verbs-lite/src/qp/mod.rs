@@ -45,6 +45,7 @@ mod post;
 mod raw;
 mod rq;
 mod slots;
+mod spread;
 mod sq;
 mod straight;
 mod table;
@@ -71,6 +72,7 @@ pub use changer::MrChanger;
 pub use modify::QpAttr;
 pub use post::RefusedFastReg;
 pub use raw::FlowId;
+pub use spread::{FrameHash, HashFields, Spread};
 pub use table::{Ended, QpTable};
 
 pub use crate::types::QpState;
@@ -217,6 +219,8 @@ pub struct Qp<B: Buffers = Buf> {
     st: u32,
     qpn: u32,
     user_index: u32,
+    /// Its receives are of frames that a [`Spread`] gives it.
+    spread: bool,
     fast_reg: FastRegSetup,
     // Dropped in this order: the queue pair before what it names.
     objects: Objects,
@@ -294,6 +298,10 @@ impl<B: Buffers> Qp<B> {
         ends: impl FnOnce() -> Result<Ends, VerbsError>,
     ) -> Result<Self, VerbsError> {
         let (pd, qp_type) = (Arc::clone(pd), config.qp_type);
+        if config.spread && qp_type != QpType::Raw {
+            let what = "spread of anything but frames";
+            return Err(VerbsError::Unsupported { what, way_out: "use QpType::Raw" });
+        }
         let core = &pd.core;
         let frames = (qp_type == QpType::Raw).then(|| Frames::new(core));
         let sizes = Sizes::of(config, &core.attr, frames.map_or(HEADER_DS, Frames::header_ds))?;
@@ -324,6 +332,7 @@ impl<B: Buffers> Qp<B> {
             st,
             qpn,
             user_index: config.user_index,
+            spread: config.spread,
             fast_reg: FastRegSetup::of(core, qp_type, config.fast_reg),
             objects,
             _uar: uar,
@@ -529,7 +538,7 @@ impl Plan<'_> {
         let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
         let rq_bytes = if has_rq { DS_BYTES << log_rq } else { 0 };
         let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
-        let rings = Arc::new(device.alloc_dma(len_bytes, 4096)?);
+        let rings = Arc::new(pd.ring_memory(len_bytes)?);
         let record = Arc::new(device.alloc_dma(8, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)

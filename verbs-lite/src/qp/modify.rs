@@ -228,11 +228,7 @@ impl<B: Buffers> Qp<B> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn reset(&mut self) -> Result<(), VerbsError> {
         VerbsError::none_posted(self.sq.ring.outstanding() + self.rq_outstanding())?;
-        if let Objects::Raw(raw) = &mut self.objects {
-            raw.reset()?;
-        } else {
-            self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
-        }
+        self.let_go()?;
         self.sq.reset();
         if let Some(rq) = &mut self.rq {
             rq.restart();
@@ -242,22 +238,26 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// To reset at once, for another life: what is posted is dropped, and never reported. `cqs` are
-    /// its completion queues, one or two, of which a target of XRC has none: completions that stand
-    /// there are nobody's from now on, and those that were taken are refused with
-    /// [`WrongCompletion`](super::WrongCompletion). Each still takes an entry of its queue until it
-    /// is polled.
+    /// Has the device let go of everything that is posted.
+    fn let_go(&mut self) -> Result<(), VerbsError> {
+        if let Objects::Raw(raw) = &mut self.objects {
+            return raw.reset();
+        }
+        self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
+        Ok(())
+    }
+
+    /// To reset at once, for another life: what is posted is dropped, and never reported; rules of
+    /// raw packets end. `cqs` are its completion queues, one or two, of which a target of XRC has
+    /// none: completions that stand there are nobody's from now on, and those that were taken are
+    /// refused with [`WrongCompletion`](super::WrongCompletion). Each still takes an entry of its
+    /// queue until it is polled.
     ///
     /// # Errors
     ///
-    /// [`VerbsError::Unsupported`] for raw packets, [`VerbsError::NoSuchCq`] if one of its queues
-    /// is not in `cqs`, or what the device refused.
+    /// [`VerbsError::NoSuchCq`] if one of its queues is not in `cqs`, or what the device refused.
     #[doc(alias = "ibv_modify_qp")]
     pub fn abandon(&mut self, cqs: &[&Cq]) -> Result<(), VerbsError> {
-        if let Objects::Raw(_) = &self.objects {
-            let (what, way_out) = ("abandoning of raw packets", "use Qp::to_error and Qp::reset");
-            return Err(VerbsError::Unsupported { what, way_out });
-        }
         let receives = self.rq.as_ref().map(|rq| &rq.belief);
         let sends = (self.qp_type != QpType::XrcRecv).then_some(&self.sq.belief);
         for belief in sends.into_iter().chain(receives) {
@@ -265,7 +265,7 @@ impl<B: Buffers> Qp<B> {
                 return Err(VerbsError::NoSuchCq { cqn: belief.cqn() });
             }
         }
-        self.execute::<ModifyQpToRst>(&ModifyQpToRst::input().with_qpn(self.qpn))?;
+        self.let_go()?;
         self.forget_posted(cqs);
         self.sq.abandon();
         if let Some(rq) = &mut self.rq {

@@ -3,7 +3,7 @@
 use super::complete::Earlier;
 use super::{Qp, QpQueues, QpType};
 use crate::belief::Belief;
-use crate::cq::Cq;
+use crate::cq::{Cq, SPREAD};
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 use crate::names::{Ends, Name};
@@ -20,8 +20,13 @@ impl<B: Buffers> Qp<B> {
             receivers.made(qpn);
             return Ok(());
         }
-        self.ends.names.push(Name::take(&recv_cq.core().names, (qpn, Ends::Receive))?);
-        self.ends.names.push(Name::take(&recv_cq.core().names, (failed, Ends::FailedReceive))?);
+        let names = &recv_cq.core().names;
+        let receives = match self.spread_index() {
+            Some(index) => Name::take_spread(names, index)?,
+            None => Name::take(names, (qpn, Ends::Receive))?,
+        };
+        self.ends.names.push(receives);
+        self.ends.names.push(Name::take(names, (failed, Ends::FailedReceive))?);
         if let Some(srq) = &self.ends.srq {
             let core = recv_cq.core();
             let (since, goes_on) = receivers.made_shared(qpn, srq.owner(), &core.stamps);
@@ -42,8 +47,7 @@ impl<B: Buffers> Qp<B> {
                 receivers.lost(number, is_here);
             }
         }
-        recv_cq.forget(qpn, &[Ends::Receive]);
-        recv_cq.forget(failed, &[Ends::FailedReceive]);
+        self.forget_receives(recv_cq);
         Ok(())
     }
 
@@ -67,11 +71,21 @@ impl<B: Buffers> Qp<B> {
             }
             // Receives of a shared queue end there, whatever becomes of who took them.
             if self.rq.as_ref().is_some_and(|rq| rq.belief.completes_in(&core)) {
-                let struck = cq.forget(self.qpn, &[Ends::Receive, Ends::FailedReceive]);
+                let struck = self.forget_receives(cq);
                 if let Some(share) = &mut self.ends.recv_share {
                     share.struck(struck, cq);
                 }
             }
         }
+    }
+
+    /// Strikes its receives out of a completion queue; how many they were.
+    fn forget_receives(&self, cq: &Cq) -> u32 {
+        let filled = match self.spread_index() {
+            Some(index) => cq
+                .strike(|it| (it.number, it.user_index, it.ends) == (SPREAD, index, Ends::Receive)),
+            None => cq.forget(self.qpn, &[Ends::Receive]),
+        };
+        filled + cq.forget(self.objects.fails_as(self.qpn), &[Ends::FailedReceive])
     }
 }

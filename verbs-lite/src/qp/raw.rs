@@ -18,7 +18,7 @@ use crate::mr::Buffers;
 
 /// A rule of a raw packet queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct FlowId(u64);
+pub struct FlowId(pub(super) u64);
 
 /// What the device knows of a queue pair, of any service.
 #[derive(Debug)]
@@ -100,6 +100,11 @@ impl RawObjects {
         Ok(self.sq.stop_queue()?)
     }
 
+    /// The receive queue.
+    pub(super) fn rq(&self) -> &Arc<Handle> {
+        &self.rq
+    }
+
     fn flow_at(&self, id: FlowId) -> Result<usize, VerbsError> {
         self.flows.iter().position(|(known, _)| *known == id).ok_or(VerbsError::NoSuchFlow)
     }
@@ -176,14 +181,37 @@ impl<B: Buffers> Qp<B> {
     /// or what the device refused.
     #[doc(alias = "ibv_create_flow")]
     pub fn create_flow(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        self.lead(matches, RxQueueRef::new)
+    }
+
+    /// Leads frames here like [`Qp::create_flow`], those too that queues of this device send: of
+    /// frames for a group a copy comes back, those for an address of the port come back and do not
+    /// go out. Linux has it so between two programs.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Qp::create_flow`].
+    pub fn create_flow_hearing_port(&mut self, matches: &FlowMatch) -> Result<FlowId, VerbsError> {
+        self.lead(matches, RxQueueRef::hearing_port)
+    }
+
+    fn lead(
+        &mut self,
+        matches: &FlowMatch,
+        queue: fn(&Arc<Handle>) -> RxQueueRef,
+    ) -> Result<FlowId, VerbsError> {
         let Objects::Raw(raw) = &mut self.objects else { return Err(only_raw()) };
+        if self.spread {
+            let what = "rules of one of those that share frames";
+            return Err(VerbsError::Unsupported { what, way_out: "use Spread::create_flow" });
+        }
         if !matches!(self.state, QpState::Rtr | QpState::Rts | QpState::SqError) {
             return Err(VerbsError::WrongState { is: self.state, needs: QpState::Rtr });
         }
         let port = self.pd.core.device();
         let handle = port.add_flow_rule(&FlowRule {
             matches: *matches,
-            action: FlowAction::Queue(RxQueueRef::new(&raw.rq)),
+            action: FlowAction::Queue(queue(&raw.rq)),
             // So that completions of receives name the queue.
             mark: Some(self.qpn),
             count: port.limits().flow_counters,

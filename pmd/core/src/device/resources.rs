@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use ferrocx_bus::{DmaAccess, DmaBuf, DmaMapping, Interrupts};
+use ferrocx_bus::{DmaAccess, DmaBuf, DmaHeap, DmaMapping, Interrupts};
 use ferrocx_mempool::{Pool, RawUse};
 use ferrocx_prm::caps::{CAP_PAGE_BYTES, EthCap, HcaCap};
 
@@ -66,6 +66,20 @@ impl Device {
     /// [`DeviceError::Bus`] without memory.
     pub fn alloc_dma(&self, len_bytes: usize, align_bytes: usize) -> Result<DmaBuf, DeviceError> {
         Ok(self.inner().memory.alloc(len_bytes, align_bytes)?)
+    }
+
+    /// Has memory of the caller's do as [`Device::alloc_dma`]'s: its first `len_bytes`, zeroed, at
+    /// an I/O address that is a multiple of 4096. The region stays mapped until the buffer is
+    /// dropped.
+    ///
+    /// # Errors
+    /// [`DeviceError::Bus`]: a length of 0 or beyond the region's, no I/O addresses left, or the
+    /// system's reason.
+    pub fn adopt_dma(&self, raw: &RawUse, len_bytes: usize) -> Result<DmaBuf, DeviceError> {
+        let mapping =
+            self.inner().memory.dma.map(Arc::clone(raw.region()), DmaAccess::ReadWrite)?;
+        // The heap lives as long as its one buffer; `raw` keeps pools off until it does so itself.
+        Ok(DmaHeap::new(mapping).alloc(len_bytes, 4096)?)
     }
 
     /// Bytes of such memory in use, the driver's own included: command queue, rings, records.

@@ -18,25 +18,40 @@ use crate::stats::FlowCounts;
 /// A receive queue as flow rules and RSS name it. Holding it keeps the queue's number in use, but
 /// receives nothing.
 #[derive(Debug, Clone)]
-pub struct RxQueueRef(Arc<Handle>);
+pub struct RxQueueRef {
+    rq: Arc<Handle>,
+    hears_port: bool,
+}
 
 impl RxQueueRef {
     /// Names the receive queue that `rq` is.
     #[must_use]
     pub fn new(rq: &Arc<Handle>) -> Self {
-        Self(Arc::clone(rq))
+        Self { rq: Arc::clone(rq), hears_port: false }
+    }
+
+    /// Names a queue whose rules take frames of the port's own queues, too: of those for a group it
+    /// gets a copy; those for an address of the port come back to it, and do not go out.
+    #[must_use]
+    pub fn hearing_port(rq: &Arc<Handle>) -> Self {
+        Self { hears_port: true, ..Self::new(rq) }
     }
 
     /// The device's number of the queue.
     #[must_use]
     pub fn rqn(&self) -> u32 {
-        self.0.number()
+        self.rq.number()
     }
 
     /// Makes a TIR that leads to this queue alone.
     pub fn direct_tir(&self) -> Result<Handle, DeviceError> {
-        let tirc = Tirc::zeroed().with_disp_type(disp_type::DIRECT).with_inline_rqn(self.rqn());
-        Ok(self.0.device().create_tir(tirc)?.needing(&self.0))
+        /// Both kinds come back, despite the field's name. Source: reference 5.9.
+        const UNICAST_AND_MULTICAST: u32 = 0b11;
+        let tirc = Tirc::zeroed()
+            .with_disp_type(disp_type::DIRECT)
+            .with_self_lb_block(if self.hears_port { UNICAST_AND_MULTICAST } else { 0 })
+            .with_inline_rqn(self.rqn());
+        Ok(self.rq.device().create_tir(tirc)?.needing(&self.rq))
     }
 }
 
@@ -46,6 +61,8 @@ impl RxQueueRef {
 pub enum FlowAction {
     /// They go to one queue, past RSS.
     Queue(RxQueueRef),
+    /// They go where a TIR of the caller's leads them.
+    Tir(Arc<Handle>),
     /// They are dropped.
     Drop,
 }
@@ -130,6 +147,7 @@ impl Device {
         self.check_rule(rule)?;
         let tir = match &rule.action {
             FlowAction::Queue(queue) => Some(Arc::new(queue.direct_tir()?)),
+            FlowAction::Tir(tir) => Some(Arc::clone(tir)),
             FlowAction::Drop => None,
         };
         let counter = if rule.count { Some(Arc::new(self.alloc_flow_counter()?)) } else { None };

@@ -25,6 +25,13 @@ const _: () = {
     assert!(at - offset_of!(verbs_context, query_device_ex) == 104);
     assert!(at - offset_of!(verbs_context, create_cq_ex) == 120);
     assert!(at - offset_of!(verbs_context, query_port) == 320);
+    assert!(at - offset_of!(verbs_context, create_flow) == 80);
+    assert!(at - offset_of!(verbs_context, destroy_flow) == 96);
+    assert!(at - offset_of!(verbs_context, create_wq) == 136);
+    assert!(size_of::<ibv_rss_caps>() == 32 && offset_of!(ibv_device_attr_ex, rss_caps) == 296);
+    assert!(size_of::<ibv_rx_hash_conf>() == 24 && size_of::<ibv_wq>() == 152);
+    assert!(size_of::<ibv_flow_attr>() == 20 && size_of::<ibv_flow>() == 24);
+    assert!(size_of::<ibv_flow_spec_eth>() == 40 && size_of::<ibv_flow_spec_ipv6>() == 88);
     assert!(size_of::<ibv_pd>() == 16 && size_of::<ibv_mr>() == 48 && size_of::<ibv_ah>() == 24);
     assert!(size_of::<ibv_cq>() == 128 && size_of::<ibv_cq_ex>() == 288);
     assert!(offset_of!(ibv_cq_ex, status) == 132 && offset_of!(ibv_cq_ex, start_poll) == 144);

@@ -8,11 +8,15 @@
 //! Long file: structures in the order of the header, field by field.
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
+mod flow;
 #[cfg(target_arch = "x86_64")]
 mod layout;
 mod numbers;
+mod work;
 
+pub(crate) use flow::*;
 pub(crate) use numbers::*;
+pub(crate) use work::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -81,7 +85,16 @@ pub(crate) struct verbs_context {
     pub(crate) dealloc_td: unsafe extern "C" fn(*mut ibv_td) -> c_int,
     pub(crate) alloc_td: unsafe extern "C" fn(*mut ibv_context, *mut u32) -> *mut ibv_td,
     pub(crate) modify_cq: unsafe extern "C" fn(*mut ibv_cq, *mut ibv_modify_cq_attr) -> c_int,
-    pub(crate) before_query_rt_values: [Absent; 6],
+    pub(crate) before_rwq_ind_table: Absent,
+    pub(crate) destroy_rwq_ind_table: unsafe extern "C" fn(*mut ibv_rwq_ind_table) -> c_int,
+    pub(crate) create_rwq_ind_table: unsafe extern "C" fn(
+        *mut ibv_context,
+        *mut ibv_rwq_ind_table_init_attr,
+    ) -> *mut ibv_rwq_ind_table,
+    pub(crate) destroy_wq: unsafe extern "C" fn(*mut ibv_wq) -> c_int,
+    pub(crate) modify_wq: unsafe extern "C" fn(*mut ibv_wq, *mut ibv_wq_attr) -> c_int,
+    pub(crate) create_wq:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_wq_init_attr) -> *mut ibv_wq,
     pub(crate) query_rt_values: unsafe extern "C" fn(*mut ibv_context, *mut ibv_values_ex) -> c_int,
     pub(crate) create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
@@ -92,7 +105,10 @@ pub(crate) struct verbs_context {
         *mut ibv_device_attr_ex,
         usize,
     ) -> c_int,
-    pub(crate) before_open_qp: [Absent; 4],
+    pub(crate) destroy_flow: unsafe extern "C" fn(*mut ibv_flow) -> c_int,
+    pub(crate) before_create_flow: Absent,
+    pub(crate) create_flow: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_flow_attr) -> *mut ibv_flow,
+    pub(crate) before_open_qp: Absent,
     pub(crate) open_qp:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_open_attr) -> *mut ibv_qp,
     pub(crate) create_qp_ex:
@@ -245,7 +261,9 @@ pub(crate) struct ibv_parent_domain_init_attr {
     pub(crate) pd: *mut ibv_pd,
     pub(crate) td: *mut ibv_td,
     pub(crate) comp_mask: u32,
-    pub(crate) allocators: [Absent; 2],
+    pub(crate) alloc:
+        Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, usize, usize, u64) -> *mut c_void>,
+    pub(crate) free: Option<unsafe extern "C" fn(*mut ibv_pd, *mut c_void, *mut c_void, u64)>,
     pub(crate) pd_context: *mut c_void,
 }
 
@@ -397,8 +415,8 @@ pub(crate) struct ibv_qp_init_attr_ex {
     pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) create_flags: u32,
     pub(crate) max_tso_header: u16,
-    pub(crate) rwq_ind_tbl: *mut c_void,
-    pub(crate) rx_hash_conf: [u64; 3],
+    pub(crate) rwq_ind_tbl: *mut ibv_rwq_ind_table,
+    pub(crate) rx_hash_conf: ibv_rx_hash_conf,
     pub(crate) source_qpn: u32,
     pub(crate) send_ops_flags: u64,
 }
@@ -603,7 +621,12 @@ pub(crate) struct ibv_device_attr_ex {
     /// In kHz.
     pub(crate) hca_core_clock: u64,
     pub(crate) device_cap_flags_ex: u64,
-    pub(crate) before_cq_mod_caps: [u32; 20],
+    pub(crate) tso_caps: [u32; 2],
+    pub(crate) rss_caps: ibv_rss_caps,
+    pub(crate) max_wq_type_rq: u32,
+    pub(crate) packet_pacing_caps: [u32; 3],
+    pub(crate) raw_packet_caps: u32,
+    pub(crate) tm_caps: [u32; 5],
     /// Completions, and microseconds.
     pub(crate) cq_mod_caps: [u16; 2],
     pub(crate) before_phys_port_cnt_ex: [u32; 6],

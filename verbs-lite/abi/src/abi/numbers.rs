@@ -41,6 +41,7 @@ pub(crate) mod qpt {
     pub(crate) const RC: i32 = 2;
     pub(crate) const UC: i32 = 3;
     pub(crate) const UD: i32 = 4;
+    pub(crate) const RAW_PACKET: i32 = 8;
     pub(crate) const XRC_SEND: i32 = 9;
     pub(crate) const XRC_RECV: i32 = 10;
 }
@@ -65,6 +66,7 @@ pub(crate) mod send {
     pub(crate) const SIGNALED: u32 = 1 << 1;
     pub(crate) const SOLICITED: u32 = 1 << 2;
     pub(crate) const INLINE: u32 = 1 << 3;
+    pub(crate) const IP_CSUM: u32 = 1 << 4;
 }
 
 /// `enum ibv_wc_opcode` and `enum ibv_wc_flags`.

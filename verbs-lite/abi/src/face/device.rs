@@ -12,11 +12,13 @@ use super::handles::{self, Handles};
 use super::life::Process;
 use super::pair::MAX_SGE;
 use super::{
-    Errno, cq, cq_ex, number, object, parent, post, qp, set_errno, srq, tried, window, xrc,
+    Errno, cq, cq_ex, flow, number, object, parent, post, qp, qp_ex, set_errno, srq, tried, window,
+    work, xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
-    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_values_ex, verbs_context,
+    ibv_device_attr_ex, ibv_gid_entry, ibv_port_attr, ibv_rss_caps, ibv_values_ex, qpt,
+    verbs_context,
 };
 use crate::files;
 use crate::node::{Listener, Node};
@@ -173,14 +175,22 @@ pub(super) fn open(
         dealloc_td: parent::dealloc_td,
         alloc_td: parent::alloc_td,
         modify_cq: cq::modify_cq,
-        before_query_rt_values: [ABSENT; 6],
+        before_rwq_ind_table: ABSENT,
+        destroy_rwq_ind_table: work::destroy_rwq_ind_table,
+        create_rwq_ind_table: work::create_rwq_ind_table,
+        destroy_wq: work::destroy_wq,
+        modify_wq: work::modify_wq,
+        create_wq: work::create_wq,
         query_rt_values,
         create_cq_ex: cq_ex::create_cq_ex,
         private: null(),
         query_device_ex,
-        before_open_qp: [ABSENT; 4],
+        destroy_flow: flow::destroy_flow,
+        before_create_flow: ABSENT,
+        create_flow: flow::create_flow,
+        before_open_qp: ABSENT,
         open_qp: qp::open_qp,
-        create_qp_ex: qp::create_qp_ex,
+        create_qp_ex: qp_ex::create_qp_ex,
         get_srq_num: srq::get_srq_num,
         create_srq_ex: srq::create_srq_ex,
         open_xrcd: xrc::open_xrcd,
@@ -215,6 +225,7 @@ fn attributes(node: &Node) -> ibv_device_attr {
     /// `IBV_DEVICE_*`: RNR NAKs, port events, the system's GUID.
     const FLAGS: u32 = 1 << 12 | 1 << 10 | 1 << 11;
     const XRC: u32 = 1 << 20;
+    const RAW_IP_CSUM: u32 = 1 << 26;
     const MEM_WINDOW: u32 = 1 << 17;
     const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
@@ -232,6 +243,9 @@ fn attributes(node: &Node) -> ibv_device_attr {
     out.max_qp_wr = int(attr.max_qp_wr);
     let has_xrc = attr.caps.contains(DeviceCaps::XRC);
     out.device_cap_flags = FLAGS | if has_xrc { XRC } else { 0 };
+    if node.context.device().limits().checksum_offload {
+        out.device_cap_flags |= RAW_IP_CSUM;
+    }
     if attr.caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) {
         out.device_cap_flags |= MEM_MGT_EXTENSIONS;
         if attr.caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) {
@@ -294,7 +308,21 @@ unsafe extern "C" fn query_device_ex(
     whole.completion_timestamp_mask = i64::MAX as u64;
     whole.hca_core_clock = node.context.device().clock_khz().into();
     whole.device_cap_flags_ex = whole.base.device_cap_flags.into();
-    if node.context.device().hca_cap().cq_moderation() {
+    let (hca, limits) = (node.context.device().hca_cap(), node.context.device().limits());
+    whole.rss_caps = ibv_rss_caps {
+        supported_qpts: 1 << qpt::RAW_PACKET,
+        max_rwq_indirection_tables: 1 << hca.log_max_rqt(),
+        max_rwq_indirection_table_size: limits.max_reta,
+        rx_hash_fields_mask: work::FIELDS,
+        rx_hash_function: work::TOEPLITZ,
+    };
+    whole.max_wq_type_rq = 1 << hca.log_max_rq();
+    if limits.checksum_offload {
+        /// `IBV_RAW_PACKET_CAP_IP_CSUM`.
+        const IP_CSUM: u32 = 1 << 2;
+        whole.raw_packet_caps = IP_CSUM;
+    }
+    if hca.cq_moderation() {
         whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }
     whole.phys_port_cnt_ex = 1;

@@ -33,12 +33,16 @@ fn step(service: QpType, from: QpState, to: c_int) -> Option<Step> {
     };
     let by = |connected: u32, datagrams: u32| match service {
         QpType::Ud => datagrams,
+        QpType::Raw => 0,
         _ => connected,
     };
     let timer = if receives { MIN_RNR_TIMER } else { 0 };
     let step = |needs: u32, takes: u32| Some(Step { needs, takes });
     match (from, to) {
         (_, qps::RESET | qps::ERR) => step(0, 0),
+        // A raw packet queue pair has a port, and no peer.
+        (QpState::Reset, qps::INIT) if service == QpType::Raw => step(PORT, 0),
+        (QpState::Rtr, qps::RTS) if service == QpType::Raw => step(0, 0),
         (QpState::Reset, qps::INIT) => step(PKEY_INDEX | PORT | by(ACCESS_FLAGS, QKEY), 0),
         (QpState::Init, qps::INIT) => step(0, PKEY_INDEX | PORT | by(ACCESS_FLAGS, QKEY)),
         (QpState::Init, qps::RTR) => {
@@ -110,8 +114,13 @@ fn init_attr(attr: &ibv_qp_attr) -> Result<InitAttr, Errno> {
 
 /// INIT to RTR.
 fn receive(node: &Node, pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
-    if pair.qp.qp_type() == QpType::Ud {
-        return Ok(pair.qp.receive()?);
+    match pair.qp.qp_type() {
+        QpType::Ud => return Ok(pair.qp.receive()?),
+        QpType::Raw => {
+            pair.qp.receive()?;
+            return Ok(pair.rules.lead(&mut pair.qp)?);
+        }
+        _ => {}
     }
     let path: Path = path_of(node, &attr.ah_attr)?;
     let reliable = matches!(pair.qp.qp_type(), QpType::Rc | QpType::XrcRecv);
@@ -196,6 +205,10 @@ fn carry_out(
 fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_int, Errno> {
     queue_pair.shared.here()?;
     let member = &queue_pair.member;
+    if lock(&member.pair).spread.is_some() {
+        // As mlx5_ib says it of a queue pair over a table.
+        return Err(Errno(libc::ENOSYS));
+    }
     let from = lock(&member.pair).qp.state();
     let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };
     if given & mask::CUR_STATE != 0 && attr.cur_qp_state != state_of(from) {
@@ -220,7 +233,10 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
         return Err(Errno::INVALID);
     }
     match to {
-        qps::RESET => queue_pair.let_go()?,
+        qps::RESET => {
+            queue_pair.let_go()?;
+            lock(&member.pair).rules.forget();
+        }
         qps::ERR => lock(&member.pair).qp.to_error()?,
         _ => {
             let mut pair = lock(&member.pair);

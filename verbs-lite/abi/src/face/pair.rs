@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
 use ferrocx_verbs_lite::{
-    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Srq, Wc, WcOpcode, WrongCompletion,
+    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Spread, Srq, Wc, WcOpcode, WrongCompletion,
 };
 
+use super::rules::Rules;
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
 use crate::node::lock;
 
@@ -56,10 +57,38 @@ unsafe impl Buffers for List {
         (self.count == 1).then(|| self.entry(0))
     }
 
-    fn copy_head(&self, _out: &mut [u8]) -> bool {
-        // Only frames need it.
-        false
+    fn copy_head(&self, mut out: &mut [u8]) -> bool {
+        // Headers of a frame, where the device wants them in the request, and the place of a tag in
+        // one that is longer than others.
+        for Sge { addr, len, .. } in self.sges() {
+            let (here, rest) = out.split_at_mut(out.len().min(len as usize));
+            if !here.is_empty() && !copy_from(addr, here) {
+                return false;
+            }
+            out = rest;
+        }
+        out.is_empty()
     }
+}
+
+/// Copies bytes of the program's, if they are there: a request may say anything. A system call; a
+/// system that forbids it, as some containers' do, has the bytes read as libmlx5 reads them.
+#[cold]
+fn copy_from(addr: u64, out: &mut [u8]) -> bool {
+    let from = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
+    let local = libc::iovec { iov_base: out.as_mut_ptr().cast(), iov_len: out.len() };
+    let remote = libc::iovec { iov_base: from.cast(), iov_len: out.len() };
+    // SAFETY: `local` is `out`; the system looks whether `remote` can be read.
+    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    if usize::try_from(copied) == Ok(out.len()) {
+        return true;
+    }
+    let error = std::io::Error::last_os_error().raw_os_error();
+    if copied >= 0 || !matches!(error, Some(libc::EPERM | libc::ENOSYS)) {
+        return false;
+    }
+    promised!(out.copy_from_slice(std::slice::from_raw_parts(from, out.len())));
+    true
 }
 
 /// A queue pair that posts and completes.
@@ -72,6 +101,10 @@ pub(super) struct Pair {
     pub(super) domain: u32,
     /// What the program has set, for those who ask.
     pub(super) attr: ibv_qp_attr,
+    /// Which frames are led to it.
+    pub(super) rules: Rules,
+    /// Of a queue pair over a table of work queues: where its rules lead.
+    pub(super) spread: Option<Spread>,
 }
 
 /// A queue pair in the table of its device.

@@ -63,6 +63,7 @@ pub(super) unsafe fn post_one(
             let imm = (wr.opcode == wr_op::SEND_WITH_IMM).then_some(imm);
             SendOp::Datagram { to: &to, imm }
         }
+        wr_op::SEND if pair.qp.qp_type() == QpType::Raw => SendOp::Frame,
         wr_op::SEND => SendOp::Send,
         wr_op::SEND_WITH_IMM => SendOp::SendImm(imm),
         // A key, not data: as it is.
@@ -78,6 +79,9 @@ pub(super) unsafe fn post_one(
     };
     let mut flags = flags_of(wr.send_flags, pair.signals_all);
     flags.set(SendFlags::MORE, more);
+    if let SendOp::Frame = op {
+        flags.set(SendFlags::IP_CSUM, wr.send_flags & send::IP_CSUM != 0);
+    }
     let request = SendWr { wr_id: wr.wr_id, flags, op };
     let posted = match carried {
         Carried::Inline(bytes) => pair.qp.post_send_inline(&request, bytes),

@@ -13,6 +13,7 @@ use super::life::Users;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
+use super::rules::Rules;
 use super::srq::SharedQueue;
 use super::wr;
 use super::xrc::{XrcDomain, find_target};
@@ -24,12 +25,13 @@ use crate::abi::{
 use crate::node::lock;
 
 /// The service of a queue pair.
-fn service(qp_type: c_int) -> Result<QpType, Errno> {
+pub(super) fn service(qp_type: c_int) -> Result<QpType, Errno> {
     match qp_type {
         qpt::RC => Ok(QpType::Rc),
         qpt::UC => Ok(QpType::Uc),
         qpt::UD => Ok(QpType::Ud),
         qpt::XRC_SEND => Ok(QpType::XrcSend),
+        qpt::RAW_PACKET => Ok(QpType::Raw),
         _ => Err(Errno::NOT_SUPPORTED),
     }
 }
@@ -39,7 +41,7 @@ fn service(qp_type: c_int) -> Result<QpType, Errno> {
 const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
 
 /// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.
-fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
+fn config(init: &ibv_qp_init_attr, user_index: u32, spread: bool) -> Result<QpConfig, Errno> {
     let cap = &init.cap;
     if cap.max_send_sge > MAX_SGE || cap.max_recv_sge > MAX_SGE {
         return Err(Errno::INVALID);
@@ -55,12 +57,33 @@ fn config(init: &ibv_qp_init_attr, user_index: u32) -> Result<QpConfig, Errno> {
         // Room for windows, unless the queue would be too long for it.
         fast_reg: qp_type == QpType::Rc && cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
         user_index,
+        spread,
         // Completion queues are as long as the program counts, and wake it for what it asked for.
         signals_itself: false,
     })
 }
 
-fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair, Errno> {
+/// Makes a queue pair; `init` has the sizes that were granted then.
+pub(super) fn create(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+) -> Result<*mut QueuePair, Errno> {
+    make(pd, init, false)
+}
+
+/// Makes the queue pair of a work queue, which receives what is shared out.
+pub(super) fn create_shared_out(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+) -> Result<*mut QueuePair, Errno> {
+    make(pd, init, true)
+}
+
+fn make(
+    pd: *mut ibv_pd,
+    init: &mut ibv_qp_init_attr,
+    spread: bool,
+) -> Result<*mut QueuePair, Errno> {
     if init.qp_type == qpt::XRC_SEND {
         // It receives nothing, whatever the program says.
         (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
@@ -80,7 +103,7 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
     let make = |send: &Inner, recv: &Inner| {
         let srq = srq.map(|srq| lock(&srq.srq));
         let queues = QpQueues { send_cq: &send.cq, recv_cq: &recv.cq, srq: srq.as_deref() };
-        Ok(domain.pd.create_qp(queues, &config(init, index)?)?)
+        Ok(domain.pd.create_qp(queues, &config(init, index, spread)?)?)
     };
     let made = with_both(send, recv, make);
     let qp = made.inspect_err(|_: &Errno| shared.give_index(index))?;
@@ -91,12 +114,17 @@ fn create(pd: *mut ibv_pd, init: &mut ibv_qp_init_attr) -> Result<*mut QueuePair
         signals_all: init.sq_sig_all != 0,
         domain: domain.pd.domain(),
         attr,
+        rules: Rules::default(),
+        spread: None,
     };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: Some(index) });
     shared.insert(&member);
     let needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
     let pair = hand_out((context, shared), pd, member, init, needs.into());
-    shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+    // No event is about one of raw packets, whose number another one may have.
+    if init.qp_type != qpt::RAW_PACKET {
+        shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+    }
     Ok(pair)
 }
 
@@ -133,7 +161,8 @@ fn hand_out(
         batch: Batch::new(&init.cap),
         init: *init,
         is_opened: false,
-        _needs: needs,
+        users: Users::default(),
+        needs,
     })
 }
 
@@ -151,7 +180,7 @@ fn target_attr(qp_context: *mut c_void) -> ibv_qp_init_attr {
 }
 
 /// Makes a target of XRC.
-fn create_target(
+pub(super) fn create_target(
     context: *mut ibv_context,
     init: &ibv_qp_init_attr_ex,
 ) -> Result<*mut QueuePair, Errno> {
@@ -163,7 +192,8 @@ fn create_target(
     let attr = ibv_qp_attr { port_num: 1, ..ibv_qp_attr::default() };
     let qp = domain.core.xrcd.create_target()?;
     let number = qp.qpn().0;
-    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr };
+    let rules = Rules::default();
+    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, spread: None };
     let member = Arc::new(Member { pair: Mutex::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
@@ -211,53 +241,6 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     object(create(pd, promised!(&mut *init))).cast()
 }
 
-pub(super) unsafe extern "C" fn create_qp_ex(
-    context: *mut ibv_context,
-    init: *mut ibv_qp_init_attr_ex,
-) -> *mut ibv_qp {
-    /// `IBV_QP_INIT_ATTR_PD`, `_XRCD`, `_CREATE_FLAGS`, `_SEND_OPS_FLAGS`.
-    const PD: u32 = 1;
-    const XRCD: u32 = 1 << 1;
-    const CREATE_FLAGS: u32 = 1 << 2;
-    const SEND_OPS: u32 = 1 << 6;
-    let init = promised!(&mut *init);
-    let has = |bit: u32| init.comp_mask & bit != 0;
-    if init.qp_type == qpt::XRC_RECV {
-        let is_known = init.comp_mask & !(PD | XRCD | CREATE_FLAGS | SEND_OPS) == 0
-            && (!has(CREATE_FLAGS) || init.create_flags == 0)
-            && (!has(SEND_OPS) || init.send_ops_flags == 0);
-        let made = match (is_known, has(XRCD)) {
-            (false, _) => Err(Errno::NOT_SUPPORTED),
-            (_, false) => Err(Errno::INVALID),
-            _ => create_target(context, init),
-        };
-        return object(made).cast();
-    }
-    let caps = promised!(&Context::of(context).shared.node.context).attr().caps;
-    let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
-    let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
-        && (!has(CREATE_FLAGS) || init.create_flags == 0)
-        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service, caps) == 0);
-    if !is_known {
-        return object(Err(Errno::NOT_SUPPORTED));
-    }
-    if !has(PD) {
-        return object(Err(Errno::INVALID));
-    }
-    let mut plain = ibv_qp_init_attr {
-        qp_context: init.qp_context,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
-        cap: init.cap,
-        qp_type: init.qp_type,
-        sq_sig_all: init.sq_sig_all,
-    };
-    let made = object(create(init.pd, &mut plain));
-    init.cap = plain.cap;
-    made.cast()
-}
-
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
     qp.cast()
 }
@@ -269,10 +252,11 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     }
     let pair = promised!(QueuePair::of(qp));
     tried!(pair.shared.here());
+    tried!(pair.users.none());
     if !lock(&pair.member.pair).qp.groups().is_empty() {
         return libc::EBUSY;
     }
-    if !pair.is_opened {
+    if !pair.is_opened && pair.face.base.qp_type != qpt::RAW_PACKET {
         pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
     }
     // Other handles of a target keep it.

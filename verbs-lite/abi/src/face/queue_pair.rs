@@ -23,8 +23,10 @@ pub(super) struct QueuePair {
     pub(super) init: ibv_qp_init_attr,
     /// A handle of a target that another one made, whose events go there.
     pub(super) is_opened: bool,
+    /// Rules that lead frames to it.
+    pub(super) users: Users,
     /// Its domain and its completion queues are there as long as it is.
-    pub(super) _needs: Vec<Users>,
+    pub(super) needs: Vec<Users>,
 }
 
 impl QueuePair {

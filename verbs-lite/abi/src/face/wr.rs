@@ -193,6 +193,7 @@ unsafe extern "C" fn wr_abort(face: *mut ibv_qp_ex) {
 pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
     const WRITE: u64 = 1 | 1 << 1;
     const SEND: u64 = 1 << 2 | 1 << 3;
+    const FRAME: u64 = 1 << 2;
     const READ_ATOMIC: u64 = 1 << 4 | 1 << 5 | 1 << 6;
     const LOCAL_INV: u64 = 1 << 7;
     const BIND_MW: u64 = 1 << 8;
@@ -203,6 +204,7 @@ pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
         QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV | keys | windows,
         QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
         QpType::Uc => WRITE | SEND | SEND_INV,
+        QpType::Raw => FRAME,
         _ => SEND,
     }
 }

@@ -30,10 +30,13 @@ const TOS: u8 = 2;
 /// Bytes that the system is asked to keep for a socket.
 const BUFFER_BYTES: usize = 4 << 20;
 
+/// What every port's MAC address begins with; its IPv4 address follows.
+pub(super) const PORT_MAC: [u8; 2] = [2, 0];
+
 /// MAC address of a port with an IPv4 address.
 pub(crate) fn mac_of(ip: Ipv4Addr) -> [u8; 6] {
-    let [a, b, c, d] = ip.octets();
-    [2, 0, a, b, c, d]
+    let ([first, second], [a, b, c, d]) = (PORT_MAC, ip.octets());
+    [first, second, a, b, c, d]
 }
 
 /// What became of a frame.

@@ -24,7 +24,7 @@ use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 use super::local::{self, Came, LocalSocket, Told};
 use super::lock;
 use super::ring::{Receiver, Ring, Sender};
-use super::udp::{self, Sent, mac_of};
+use super::udp::{self, PORT_MAC, Sent, mac_of};
 
 /// How long frames wait for a receiver before they are lost, in nanoseconds: one that stands still
 /// must not hold up everybody else's for ever.
@@ -438,8 +438,9 @@ impl Wire for HostWire {
         let to = self.out[..self.len].first_chunk::<6>().copied();
         match to.filter(|_| fcs != Fcs::Bad) {
             Some(group) if group[0] & 1 != 0 => self.send_to_all(),
-            Some(to) => self.send_to(to, fcs),
-            None => {}
+            Some(to) if to.starts_with(&PORT_MAC) => self.send_to(to, fcs),
+            // Frames that programs made may be for anybody.
+            Some(_) | None => {}
         }
     }
 

@@ -16,7 +16,7 @@ const SGES: usize = 4;
 impl World<'_> {
     /// Does something, whatever the choices say.
     pub(crate) fn act(&self, choices: &mut Choices<'_>) {
-        match choices.below(37) {
+        match choices.below(40) {
             0..=3 => self.make(choices),
             4 => self.destroy(choices),
             5..=10 => self.send(choices),
@@ -39,6 +39,8 @@ impl World<'_> {
             33 => self.parent(choices),
             34 => self.moderate(choices),
             35 => self.look_at_clock(choices),
+            36 | 37 => self.flow(choices),
+            38 if choices.rarely(4) => drop(self.share_out(choices, None)),
             _ => self.names(choices),
         }
     }
@@ -174,25 +176,18 @@ impl World<'_> {
         };
         ibv_send_wr {
             wr_id: choices.long(),
-            next: null_mut(),
-            sg_list: null_mut(),
-            num_sge: 0,
             opcode,
             send_flags: u32::from(choices.byte() & 0xf),
             imm_data: choices.word(),
             wr,
-            xrc_srqn: 0,
-            bind_mw: wr_bind_mw {
-                mw: null_mut(),
-                rkey: 0,
-                bind_info: ibv_mw_bind_info {
-                    mr: null_mut(),
-                    addr: 0,
-                    length: 0,
-                    mw_access_flags: 0,
-                },
-            },
+            ..self.empty_request()
         }
+    }
+
+    /// A request with nothing in it.
+    pub(crate) fn empty_request(&self) -> ibv_send_wr {
+        // SAFETY: a structure of numbers and pointers, for which zeros are a value.
+        unsafe { std::mem::zeroed() }
     }
 
     /// The number of a shared receive queue, or any.
@@ -386,6 +381,7 @@ impl World<'_> {
             let (init, rtr, rts) = match pair.kind {
                 2 => (0x39, 0x12_9181, 0x1_2e01),
                 3 => (0x39, 0x10_1181, 0x1_0001),
+                8 => (0x21, 1, 1),
                 9 => (0x39, 0x10_1181, 0x1_2e01),
                 10 => (0x39, 0x12_9181, 0x1_0201),
                 _ => (0x71, 1, 0x1_0001),

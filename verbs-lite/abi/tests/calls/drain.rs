@@ -240,7 +240,7 @@ impl World<'_> {
             create_flags: 0,
             max_tso_header: 0,
             rwq_ind_tbl: null_mut(),
-            rx_hash_conf: [0; 3],
+            rx_hash_conf: super::make::NO_HASH,
             source_qpn: 0,
             send_ops_flags: 0xc,
         };

@@ -15,6 +15,14 @@ use super::{Choices, Object, c};
 /// Sizes that queues are asked to have, usual ones first.
 const SIZES: [u32; 12] = [16, 16, 64, 4, 1, 0, 2, 255, 4096, 1 << 15, 1 << 20, u32::MAX];
 
+/// Of queue pairs that are over no table.
+pub(super) const NO_HASH: ibv_rx_hash_conf = ibv_rx_hash_conf {
+    rx_hash_function: 0,
+    rx_hash_key_len: 0,
+    rx_hash_key: null_mut(),
+    rx_hash_fields_mask: 0,
+};
+
 fn size(choices: &mut Choices<'_>) -> u32 {
     let usual = !choices.rarely(3);
     choices.one_of(&SIZES[..if usual { 3 } else { SIZES.len() }])
@@ -233,7 +241,8 @@ impl World<'_> {
         if !qp.is_null() {
             let (pd, cqs, groups) = (Object(null_mut()), [Object(null_mut()); 2], Mutex::default());
             let (srq, xrcd, has_batches) = (None, Some(xrcd), true);
-            pairs.push(Pair { qp: Object(qp), pd, cqs, srq, kind: 10, xrcd, has_batches, groups });
+            let (qp, kind, flows) = (Object(qp), 10, Mutex::default());
+            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups, flows });
         }
     }
 
@@ -313,9 +322,13 @@ impl World<'_> {
                 create_flags: 0,
                 max_tso_header: 0,
                 rwq_ind_tbl: null_mut(),
-                rx_hash_conf: [0; 3],
+                rx_hash_conf: NO_HASH,
                 source_qpn: 0,
-                send_ops_flags: if matches!(kind, 2 | 9) { ops } else { ops & 0xc },
+                send_ops_flags: match kind {
+                    2 | 9 => ops,
+                    8 => ops & 4,
+                    _ => ops & 0xc,
+                },
             };
             let create = c!((*self.extended()).create_qp_ex);
             c!(create(self.context.0, &raw mut init))
@@ -332,14 +345,14 @@ impl World<'_> {
             c!((self.api.ibv_create_qp)(pd.0, &raw mut init))
         };
         if !qp.is_null() {
-            let (groups, xrcd) = (Mutex::default(), None);
+            let (groups, flows, xrcd) = (Mutex::default(), Mutex::default(), None);
             let srq = srq.filter(|_| kind != 9);
             if kind == 9 {
                 // An initiator receives nothing, whatever it was made with.
                 cqs[1] = cqs[0];
             }
             let qp = Object(qp);
-            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups });
+            pairs.push(Pair { qp, pd, cqs, srq, kind, xrcd, has_batches, groups, flows });
         }
     }
 }

@@ -13,6 +13,7 @@ pub(crate) mod abi;
 mod act;
 mod clocks;
 mod drain;
+mod flows;
 mod make;
 mod windows;
 mod world;

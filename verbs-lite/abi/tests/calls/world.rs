@@ -79,6 +79,8 @@ pub(crate) struct Pair {
     pub(crate) has_batches: bool,
     /// Groups that it was attached to.
     pub(crate) groups: Mutex<Vec<[u8; 16]>>,
+    /// Rules that lead frames to it.
+    pub(crate) flows: Mutex<Vec<Object<ibv_flow>>>,
 }
 
 /// Everything; lists are locked in the order in which they stand here.
@@ -112,6 +114,10 @@ pub(crate) fn write<T>(list: &RwLock<Vec<T>>) -> RwLockWriteGuard<'_, Vec<T>> {
 
 pub(crate) fn groups(pair: &Pair) -> MutexGuard<'_, Vec<[u8; 16]>> {
     pair.groups.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn flows(pair: &Pair) -> MutexGuard<'_, Vec<Object<ibv_flow>>> {
+    pair.flows.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Makes a file give up instead of waiting.
@@ -312,14 +318,11 @@ impl<'a> World<'a> {
         }
         let at = choices.below(pairs.len());
         let pair = &pairs[at];
-        let in_groups = !groups(pair).is_empty();
+        let is_held = !groups(pair).is_empty() || !flows(pair).is_empty();
         let status = c!((self.api.ibv_destroy_qp)(pair.qp.0));
-        assert_eq!(
-            status,
-            if in_groups { libc::EBUSY } else { 0 },
-            "a pair, in groups: {in_groups}"
-        );
-        if !in_groups {
+        let expected = if is_held { libc::EBUSY } else { 0 };
+        assert_eq!(status, expected, "a pair, in groups or with rules: {is_held}");
+        if !is_held {
             pairs.swap_remove(at);
         }
     }
@@ -331,6 +334,12 @@ impl<'a> World<'a> {
         for pair in read(&self.pairs).iter() {
             for group in groups(pair).drain(..) {
                 assert_eq!(c!((self.api.ibv_detach_mcast)(pair.qp.0, &raw const group, 0)), 0);
+            }
+        }
+        let destroy_flow = c!((*self.extended()).destroy_flow);
+        for pair in read(&self.pairs).iter() {
+            for flow in flows(pair).drain(..) {
+                assert_eq!(c!(destroy_flow(flow.0)), 0, "a rule");
             }
         }
         // Each call of these ends the first of its list.
