@@ -77,13 +77,25 @@ fn a_reservation_keeps_another_host_from_writing() {
         assert_eq!((page[128 + 2], page[128 + 8], &page[128 + 16..160]), (0, 2, &[0x22; 16][..]));
         let short = Sqe { cdw11: 0.into(), ..report };
         assert_eq!(one(&mut mine, short).unwrap().status(), Status::HOST_ID_FORMAT.dnr());
+        // By a key that lends more than a Release needs, as Linux's own calls do: of another kind.
+        memory.region().copy_in(0, &[1u64.to_le_bytes(), [0xee; 8]].concat()).unwrap();
+        let wrong = Sqe {
+            nsid: 1.into(),
+            cdw10: (1 << 8).into(),
+            ..Sqe::new(io::RESERVATION_RELEASE, 0, block(0, 16))
+        };
+        assert_eq!(one(&mut mine, wrong).unwrap().status(), Status::INVALID_FIELD.dnr());
+        let sqe = Sqe { cdw10: KIND.into(), ..wrong };
+        assert_eq!(one(&mut mine, sqe).unwrap().status(), Status::SUCCESS);
+        assert_eq!(reserve(&mut mine, acquire, KIND, &[1, 0]), Status::SUCCESS);
+        let _ = other_host.log(lid::RESERVATION, 0, 64).unwrap();
         // A registrant hears of the release.
         other_host.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
         assert_eq!(reserve(&mut mine, io::RESERVATION_RELEASE, KIND, &[1]), Status::SUCCESS);
         let cqe = other_host.admin.wait(LIMIT).unwrap();
         assert_eq!((cqe.status(), cqe.result.get()), (Status::SUCCESS, 0x0080_0006));
         let log = other_host.log(lid::RESERVATION, 0, 64).unwrap();
-        assert_eq!(log[..16], [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(log[..16], [2, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0]);
         assert_eq!(other_host.log(lid::RESERVATION, 0, 64).unwrap(), [0; 64]);
         assert_eq!(one_host.log(lid::RESERVATION, 0, 64).unwrap(), [0; 64]);
         // A data length that is not the command's, and a namespace that is none.

@@ -6,7 +6,7 @@ use super::super::state::Controller;
 use super::super::{Action, Queue, Subsystem, Target};
 use super::persist::{Change, held_of};
 use super::{HostId, Notice, PREEMPT_AND_ABORT, Reservation, Told};
-use crate::proto::sgl::{Sgl, in_capsule};
+use crate::proto::sgl::{Keyed, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
 use crate::proto::status::Status;
 
@@ -102,11 +102,13 @@ impl Target {
         }
         let needed = data_bytes(sqe.opcode);
         let sgl = Sgl::parse(&sqe.sgl)?;
-        if sgl.len() as usize != needed {
+        // Linux 6.12 describes 16 bytes for a Release, too, by the calls of its own.
+        if (sgl.len() as usize) < needed {
             return Err(Status::DATA_LENGTH.dnr());
         }
+        let len = needed as u32;
         match sgl {
-            Sgl::Keyed(from) => Ok(Action::Fetch { from, len: from.len }),
+            Sgl::Keyed(from) => Ok(Action::Fetch { from: Keyed { len, ..from }, len }),
             Sgl::InCapsule { offset, len } => {
                 let range = in_capsule(offset, len, data.len())?;
                 Ok(self.reserved(queue, slot, sqe, &data[range]))
