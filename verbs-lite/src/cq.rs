@@ -98,10 +98,6 @@ pub(crate) struct Standing {
     pub(crate) ends: Ends,
 }
 
-/// The number under which receives of queue pairs that share frames complete: of those that the
-/// device gives queue pairs it is the last but one, and none is believed that has it.
-pub(crate) const SPREAD: u32 = 0xff_fffe;
-
 /// Who sees to it that a completion queue does not overrun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Room {

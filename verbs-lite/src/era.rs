@@ -28,8 +28,8 @@
 //! began. And why a right one is always believed: it is taken after its request was posted, so in
 //! the era of that time or a later one, and of three eras, which last for a whole ring, it is known
 //! where they began. No receive completion is left over: each receive ends by its own only, those
-//! of a ring in order, those of a shared queue by their place in it, and a completion that was taken
-//! ends nothing more.
+//! of a ring in order, those of a shared queue by their place in it, and a completion that was
+//! taken ends nothing more.
 //!
 //! Raw packet queue pairs are the device's send and receive queues, whose numbers may be those of
 //! queue pairs. In one completion queue no two that live have the same; where a raw one has it, the

@@ -8,7 +8,6 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::cq::SPREAD;
 use crate::error::{VerbsError, lock};
 use crate::receivers::Owner;
 
@@ -20,6 +19,10 @@ pub(crate) enum Ends {
     Receive,
     FailedReceive,
 }
+
+/// The number under which receives of queue pairs that share frames complete: of those that the
+/// device gives queue pairs it is the last but one, and none is believed that has it.
+pub(crate) const SPREAD: u32 = 0xff_fffe;
 
 /// Beside the index of a queue pair that shares frames.
 const SPREAD_INDEX: u32 = 1 << 31;

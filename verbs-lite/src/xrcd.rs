@@ -93,8 +93,8 @@ impl XrcdCore {
         &self.core
     }
 
-    /// Notes that a shared queue completes in `cq`, and begins an era there, which it gives: that of
-    /// now may be earlier than that of targets which were made before.
+    /// Notes that a shared queue completes in `cq`, and begins an era there, which it gives: that
+    /// of now may be earlier than that of targets which were made before.
     fn completes_in(&self, cq: &Arc<CqCore>) -> Result<u64, VerbsError> {
         let mut places = lock(&self.places);
         places.cqs.retain(|known| known.strong_count() > 0);

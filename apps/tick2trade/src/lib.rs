@@ -146,20 +146,11 @@ fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
     }
 }
 
-/// Whether a picture can be drawn there.
-pub(crate) fn check_svg(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
-        bail!("--svg {}: name a file in a folder that is there", path.display());
-    }
-    Ok(())
-}
-
 fn measure(args: &cli::Measure) -> Result<()> {
     for target in [&args.json, &args.counts].into_iter().flatten() {
         target.check()?;
     }
-    args.svg.as_deref().map_or(Ok(()), check_svg)?;
+    args.svg.as_deref().map_or(Ok(()), operate::check_svg)?;
     let cores = cores_of_two(args)?;
     cores.iter().for_each(|[engine, _]| operate::warn_of(engine.id));
     let report = measure::run(&measure::Plan {

@@ -20,6 +20,7 @@
 
 mod completions;
 mod compressed;
+mod end;
 mod meta;
 mod missed;
 mod shape;
@@ -38,8 +39,8 @@ use arrayvec::ArrayVec;
 use ferrocx_bus::Ring;
 use ferrocx_core::wq::{RecvRing, RqAttr};
 use ferrocx_core::{
-    ConfigError, CqAttr, CqRing, Destroy, Device, DeviceError, DropCounter, FlowAction, FlowMatch,
-    FlowRule, Handle, INVALID_OPCODE, QueueFault, QueueState, RegionKeys, RxQueueRef,
+    ConfigError, CqAttr, CqRing, Device, DeviceError, DropCounter, FlowAction, FlowMatch, FlowRule,
+    Handle, INVALID_OPCODE, QueueFault, QueueState, RegionKeys, RxQueueRef,
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::Layout;
@@ -572,31 +573,5 @@ impl RxQueue {
         self.rq.stop_queue()?;
         self.hot.restart();
         self.make_ready()
-    }
-
-    /// Stops the queue, takes its buffers back, and destroys it.
-    ///
-    /// # Errors
-    ///
-    /// The queue comes back if flow rules or an [`Rss`] still lead to it, or with what the device
-    /// refused. The rule of [`RxQueue::matching`] ends in any case.
-    pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
-        self.steering = None;
-        let handles = Arc::strong_count(&self.rq) - 1;
-        let done = match Arc::get_mut(&mut self.rq) {
-            Some(rq) => rq.stop_queue().and_then(|()| rq.destroy()).map_err(DeviceError::from),
-            None => Err(DeviceError::InUse { handles }),
-        };
-        done.map_err(|cause| Destroy { object: Box::new(self), cause })
-    }
-}
-
-impl Drop for RxQueue {
-    fn drop(&mut self) {
-        self.steering = None;
-        if let Err(error) = self.rq.stop_queue() {
-            tracing::error!(rqn = self.rq.number(), %error, "receive queue not stopped");
-            self.hot.leak();
-        }
     }
 }

@@ -6,9 +6,9 @@ use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
 use crate::belief::Belief;
-use crate::cq::{Completion, CqEntry, SPREAD};
+use crate::cq::{Completion, CqEntry};
 use crate::mr::Buffers;
-use crate::names::Ends;
+use crate::names::{Ends, SPREAD};
 use crate::srq::Srq;
 use crate::wc::{Returned, Sent, Wc};
 

@@ -42,6 +42,7 @@ mod modify;
 mod multicast;
 mod names;
 mod post;
+mod queues;
 mod raw;
 mod rq;
 mod slots;
@@ -79,14 +80,12 @@ pub use crate::types::QpState;
 
 use crate::belief::Belief;
 use crate::command::Execute;
-use crate::context::{ContextCore, RdmaContext};
+use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
-use crate::names::Name;
 use crate::pd::{Pd, PdCore};
 use crate::share::Share;
-use crate::srq::{Srq, SrqCore};
 use crate::types::{Gid, Qpn};
 use crate::wr::SendWr;
 use crate::xrcd::XrcdCore;
@@ -95,6 +94,7 @@ use attr::{HEADER_DS, Sizes};
 use complete::Earlier;
 use frames::Frames;
 use post::FastRegSetup;
+use queues::Ends;
 use raw::Objects;
 use rq::Rq;
 use sq::{Most, Sq};
@@ -471,52 +471,6 @@ impl<B: Buffers> Qp<B> {
     /// Receives in its own queue that have not ended.
     fn rq_outstanding(&self) -> u32 {
         self.rq.as_ref().map_or(0, |rq| rq.ring.outstanding())
-    }
-}
-
-/// Where the requests of a queue pair complete, and where its receives come from.
-#[derive(Debug)]
-struct Ends {
-    send_share: Share,
-    /// `None` when a shared receive queue keeps the room, or there are no receives.
-    recv_share: Option<Share>,
-    srq: Option<Arc<SrqCore>>,
-    /// Of XRC.
-    xrcd: Option<Arc<XrcdCore>>,
-    /// Of sends, and of receives.
-    cqns: [u32; 2],
-    /// The numbers that its completions have there.
-    names: Vec<Name>,
-}
-
-impl Ends {
-    /// Reserves the room of everything but a target's.
-    fn new<B: Buffers>(
-        core: &Arc<ContextCore>,
-        queues: &QpQueues<'_, B>,
-        config: &QpConfig,
-    ) -> Result<Self, VerbsError> {
-        let &QpQueues { send_cq, recv_cq, srq } = queues;
-        let (qp_type, srq) = (config.qp_type, srq.map(Srq::core));
-        qp_type.check_shared(srq.map(|srq| srq.is_xrc()))?;
-        let send_share = send_cq.reserve(core, config.max_send_wr)?;
-        let mut ends = Self {
-            send_share,
-            recv_share: None,
-            srq: srq.map(Arc::clone),
-            xrcd: None,
-            cqns: [send_cq.number(), recv_cq.number()],
-            names: Vec::new(),
-        };
-        match srq {
-            Some(srq) => srq.reserve(core, recv_cq)?,
-            None if qp_type == QpType::XrcSend => {
-                ends.xrcd = Some(XrcdCore::of_initiators(core)?);
-                ends.cqns[1] = 0;
-            }
-            None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
-        }
-        Ok(ends)
     }
 }
 

@@ -3,10 +3,10 @@
 use super::complete::Earlier;
 use super::{Qp, QpQueues, QpType};
 use crate::belief::Belief;
-use crate::cq::{Cq, SPREAD};
+use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
-use crate::names::{Ends, Name};
+use crate::names::{Ends, Name, SPREAD};
 
 impl<B: Buffers> Qp<B> {
     /// Sees to it that completions under its numbers are its own from now on.
@@ -51,8 +51,9 @@ impl<B: Buffers> Qp<B> {
         Ok(())
     }
 
-    /// Begins another life of a queue pair whose receives are shared: failures of before end receives
-    /// as ever, and say nothing of its state. Of those that stand in a queue it must be in `cqs`.
+    /// Begins another life of a queue pair whose receives are shared: failures of before end
+    /// receives as ever, and say nothing of its state. Of those that stand in a queue it must be in
+    /// `cqs`.
     pub(super) fn begin_shared(&mut self, cqs: &[&Cq]) {
         let Some(shared) = &self.shared else { return };
         let cq = cqs.iter().find(|cq| shared.completes_in(&cq.core()));

@@ -12,9 +12,9 @@ use ferrocx_prm::tirc::{Tirc, disp_type, hash_field, hash_fn};
 
 use super::Qp;
 use super::raw::{FlowId, Objects};
-use crate::cq::SPREAD;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
+use crate::names::SPREAD;
 
 bitflags::bitflags! {
     /// Fields that a hash covers, and of which packets it is: the others have hash 0.

@@ -41,6 +41,7 @@ mod listed;
 mod other;
 mod outside;
 mod session;
+mod stores;
 mod trouble;
 mod waiting;
 
@@ -54,7 +55,7 @@ use std::time::{Duration, Instant};
 use buffers::Buffers;
 pub use config::ServerConfig;
 pub use error::ServerError;
-use execute::{Store, Work};
+use execute::Work;
 use ferrocx::Region;
 use ferrocx::verbs::cm::{CmConfig, CmListener, ConnRequest, Connecting, ConnectionManager};
 use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext};
@@ -67,14 +68,12 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use trouble::Trouble;
 
-use crate::backend::{self, Backend, Outside};
+use crate::backend::{self, Backend};
 use crate::controller::{Queue, Role, Target};
 use crate::keeper::Keeper;
-use crate::peer::Peer;
-use crate::proto::log::Traffic;
 use crate::proto::status::Status;
 pub use crate::stats::ServerStats;
-use crate::stats::{NamespaceStats, PollerStats, Registry};
+use crate::stats::{PollerStats, Registry};
 
 /// Completions that are taken in a round.
 const BUDGET: usize = 64;
@@ -395,126 +394,6 @@ impl Server {
     #[must_use]
     pub fn services(&self) -> Vec<u16> {
         self.listeners.iter().map(CmListener::port).collect()
-    }
-
-    /// Adds a back end of `len_bytes` of RAM, all zeros; its place.
-    ///
-    /// # Errors
-    ///
-    /// The system has no such memory.
-    pub fn add_ram(&mut self, len_bytes: usize) -> Result<usize, ServerError> {
-        let memory = backend::memory(&self.context, len_bytes, self.config.page)?;
-        self.add_memory(&memory)
-    }
-
-    /// Adds a back end over memory that is there already; its place.
-    ///
-    /// # Errors
-    ///
-    /// The memory is another device's.
-    pub fn add_memory(&mut self, memory: &Arc<Memory>) -> Result<usize, ServerError> {
-        let backend = Backend::ram(&self.pd, memory)?;
-        self.add(Ready::Direct(backend))
-    }
-
-    /// Adds a back end that keeps nothing; its place.
-    ///
-    /// # Errors
-    ///
-    /// The system has no memory.
-    pub fn add_null(&mut self) -> Result<usize, ServerError> {
-        let len = self.work.settings.max_transfer() as usize;
-        let memory = backend::memory(&self.context, len, self.config.page)?;
-        let backend = Backend::null(&self.pd, &memory)?;
-        self.add(Ready::Direct(backend))
-    }
-
-    /// Adds a back end that is memory of another device, opened for [`Server::pd`]; its place.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Places`].
-    pub fn add_peer(&mut self, peer: &Arc<Peer>) -> Result<usize, ServerError> {
-        self.add(Ready::Direct(Backend::peer(peer)))
-    }
-
-    /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Ring`].
-    pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
-        self.add(Ready::File(file))
-    }
-
-    /// Adds a back end that is an NVMe drive, by a queue pair made for [`Server::buffers`]; its
-    /// place.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Places`].
-    pub fn add_drive(&mut self, queue: IoQueue) -> Result<usize, ServerError> {
-        self.add(Ready::Drive(Box::new(queue)))
-    }
-
-    fn add(&mut self, ready: Ready) -> Result<usize, ServerError> {
-        let place = self.next_place();
-        self.put_backend(place, ready, ("", 0))?;
-        Ok(place)
-    }
-
-    /// A place where no back end was ever put.
-    #[must_use]
-    pub fn next_place(&self) -> usize {
-        self.work.backends.len()
-    }
-
-    /// Puts a back end at a place, which is the same on all cores, for a namespace of a subsystem.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Ring`], [`ServerError::Places`].
-    pub fn put_backend(
-        &mut self,
-        place: usize,
-        ready: Ready,
-        (nqn, nsid): (&str, u32),
-    ) -> Result<(), ServerError> {
-        if place >= MAX_BACKENDS {
-            return Err(ServerError::Places);
-        }
-        let backend = match ready {
-            Ready::Direct(backend) => backend,
-            Ready::File(file) => {
-                let ring = match self.work.ring.take() {
-                    Some(ring) => self.work.ring.insert(ring),
-                    None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
-                };
-                Backend::Outside(Outside::File(ring.add(file)))
-            }
-            Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
-        };
-        let stats = Arc::new(NamespaceStats::new(nqn, nsid));
-        self.shared.registry.add_namespace(&stats);
-        let store = Store { backend, moved: Traffic::default(), stats, gate: None };
-        if place >= self.work.backends.len() {
-            self.work.backends.resize_with(place + 1, || None);
-        }
-        self.work.backends[place] = Some(store);
-        Ok(())
-    }
-
-    /// Takes a back end away that no namespace names any more. What is under way on it ends first.
-    pub fn drop_backend(&mut self, place: usize) {
-        self.work.look_at_offer();
-        let Some(store) = self.work.backends.get_mut(place).and_then(Option::take) else { return };
-        self.shared.registry.remove_namespace(&store.stats);
-        self.shared.gates().forget(place);
-        match (&store.backend, &mut self.work.ring) {
-            (Backend::Outside(Outside::File(file)), Some(ring)) => ring.remove(*file),
-            (Backend::Outside(Outside::Drive(drive)), _) => self.work.drives.remove(*drive),
-            _ => {}
-        }
     }
 
     /// The memory of this core's buffers: what an NVMe drive must reach.
