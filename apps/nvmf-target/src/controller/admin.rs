@@ -225,12 +225,12 @@ impl Target {
         } else if was_on && !is_on {
             controller.set_csts(0);
             controller.granted = 0;
-            let cntlid = controller.cntlid;
-            self.closing.retain(|it| !it.is_of(cntlid));
+            let shutdown = controller.shutdown;
             controller.abort_requests(&mut self.outbox);
             controller.forget_events();
             let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.iter().map(ended));
+            self.forget_shutdown(shutdown);
         }
         if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
             self.shut_down(at);

@@ -42,8 +42,7 @@ impl Target {
                 self.outbox.retain(|held| held.queue != queue.id);
                 if let Some(mut controller) = self.controllers.get_mut(at).and_then(Option::take) {
                     controller.set_csts(0);
-                    let cntlid = controller.cntlid;
-                    self.closing.retain(|it| !it.is_of(cntlid));
+                    self.forget_shutdown(controller.shutdown);
                     self.leave(at, controller);
                 }
             }

@@ -37,6 +37,7 @@ pub mod shutdown;
 mod state;
 pub mod subsystem;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -186,7 +187,9 @@ pub struct Target {
     saves: u64,
     /// Controllers that shut down, and what is to be flushed for them.
     closing: Vec<Closing>,
-    to_flush: Vec<Flushing>,
+    to_flush: VecDeque<Flushing>,
+    /// Shutdowns so far.
+    shutdowns: u64,
     /// Commands that are to be taken back.
     aborts: Vec<Aborting>,
     cores: usize,
@@ -221,7 +224,8 @@ impl Target {
             to_save: Vec::new(),
             saves: 0,
             closing: Vec::new(),
-            to_flush: Vec::new(),
+            to_flush: VecDeque::new(),
+            shutdowns: 0,
             aborts: Vec::new(),
             cores: 0,
             now: Duration::ZERO,

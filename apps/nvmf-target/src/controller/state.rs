@@ -52,6 +52,8 @@ pub(super) struct Controller {
     pub(super) hostid: [u8; 16],
     /// Its host's address.
     pub(super) peer: IpAddr,
+    /// The number of its last shutdown; 0 before the first.
+    pub(super) shutdown: u64,
     /// How the host has shown who it is, if it had to.
     pub(super) proof: Option<Proof>,
     /// It is about to: it may be silent, since the authentication has a time of its own.
@@ -112,6 +114,7 @@ impl Controller {
             hostnqn: hostnqn.into(),
             hostid,
             peer: queue.peer,
+            shutdown: 0,
             proof: None,
             is_strange: false,
             keep_alive: None,

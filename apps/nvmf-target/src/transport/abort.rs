@@ -1,6 +1,6 @@
 //! Commands that hosts want taken back, where they wait: for room, for a buffer, for a READ, for a
 //! place at a gate, or for a drive that is reset. Those that a store or the port has begun go on,
-//! and those of a fused pair.
+//! and a fused pair that waits for its second half.
 
 use ferrocx::verbs::Qp;
 

@@ -190,7 +190,9 @@ impl Server {
     /// Whether an address has as many queues without Connect as it may.
     fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
         let is_his = |link: &Link| {
-            link.queue.role == Role::Unconnected && link.connection.peer().ip() == peer
+            link.queue.role == Role::Unconnected
+                && !link.queue.has_left()
+                && link.connection.peer().ip() == peer
         };
         let made = self.sessions.iter_mut().filter(|(_, session)| is_his(&session.link)).count();
         made + self.coming.iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED

@@ -10,8 +10,8 @@ use ferrocx::PageSize;
 pub struct ServerConfig {
     /// Ports to listen on.
     pub services: Vec<u16>,
-    /// Queues of all hosts on all cores together: 1 to 1024. Each takes `entries` times 8 KiB, or
-    /// 20 KiB on an admin queue.
+    /// Queues of all hosts on all cores together: 1 to 1024. Each takes for
+    /// each of its entries 8 KiB and the data of a capsule, an admin queue 12 KiB more.
     pub queues: u32,
     /// Of these, those of hosts of one address: 1 to all; 0 for three quarters, and at least what
     /// one host has.
@@ -29,7 +29,9 @@ pub struct ServerConfig {
     /// How long a host may let data or answers wait before its queue ends: its commands may hold
     /// buffers meanwhile.
     pub host_patience: Duration,
-    /// How long a drive may take for a command before it is aborted: shorter than what Linux waits.
+    /// How long a drive may take for a command before it is aborted. A command that finds its drive
+    /// dead, waits and finds it dead again takes twice this time and a second, and `patience`: less
+    /// than the 30 s that Linux waits.
     pub drive_timeout: Duration,
     /// The folder for reservations that outlive the target; without one, none does.
     pub reservations: Option<PathBuf>,
@@ -44,9 +46,9 @@ impl Default for ServerConfig {
             buffers: 8,
             page: PageSize::default(),
             remote_invalidate: true,
-            patience: Duration::from_secs(20),
+            patience: Duration::from_secs(11),
             host_patience: Duration::from_secs(10),
-            drive_timeout: Duration::from_secs(15),
+            drive_timeout: Duration::from_secs(8),
             reservations: None,
         }
     }

@@ -16,7 +16,8 @@ const FLUSHES: u32 = 0xff_ffff;
 /// The stores of a subsystem that are being flushed.
 #[derive(Debug)]
 pub(super) struct Flush {
-    cntlid: u16,
+    /// Which shutdown it is for.
+    number: u64,
     /// Places of back ends whose flush was not taken yet.
     left: Vec<usize>,
     /// Names of flushes that are under way, and their back ends' places.
@@ -37,9 +38,9 @@ impl Server {
     }
 
     /// Begins to flush what is behind these places.
-    pub(super) fn begin_flush(&mut self, Flushing { cntlid, backends }: Flushing) {
+    pub(super) fn begin_flush(&mut self, Flushing { number, backends }: Flushing) {
         let under_way = Vec::with_capacity(backends.len());
-        self.flushes.push(Flush { cntlid, left: backends, under_way, has_failed: false });
+        self.flushes.push(Flush { number, left: backends, under_way, has_failed: false });
     }
 
     /// Gives stores what they have not taken yet, and tells of what is done.
@@ -61,7 +62,7 @@ impl Server {
         }
         let is_done = |it: &Flush| it.left.is_empty() && it.under_way.is_empty();
         for it in flushes.extract_if(.., |it| is_done(it)) {
-            self.shared.lock().flushed(it.cntlid, !it.has_failed);
+            self.shared.lock().flushed(it.number, !it.has_failed);
         }
         self.flushes = flushes;
     }
