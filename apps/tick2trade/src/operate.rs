@@ -51,7 +51,7 @@ pub fn load(args: &cli::Trade) -> Result<Config> {
             "--svg {}, and nothing is measured; give `measure = true` in the file",
             svg.display()
         );
-        crate::check_svg(svg)?;
+        check_svg(svg)?;
     }
     if let Some(file) = config.kill_file.as_deref().filter(|file| args.enable && file.exists()) {
         bail!(
@@ -327,7 +327,8 @@ fn run<S: Strategy>(
         trader.kill();
         eprintln!("the kill switch is thrown: {} is there", file.display());
     }
-    if args.enable {
+    // Thrown since the arguments were looked at: it stays so.
+    if args.enable && !is_thrown {
         trader.enable();
     }
     eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
@@ -336,6 +337,15 @@ fn run<S: Strategy>(
     let mut run = Run { config, json, svg, capture, port, trader };
     let is_over = run.trade(stop, asked)?;
     run.end(is_over)
+}
+
+/// Whether a picture can be drawn there.
+pub(crate) fn check_svg(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
+        bail!("--svg {}: name a file in a folder that is there", path.display());
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -54,12 +54,17 @@ impl Asked {
     /// requested before: who throws it makes the file.
     ///
     /// # Errors
-    /// The system refuses a thread.
+    /// The system refuses a thread, or says nothing of the file: a switch that nobody could see.
     pub fn watch(&self, file: PathBuf) -> Result<()> {
+        file.try_exists().with_context(|| {
+            format!("the kill file {} cannot be looked for; give another place", file.display())
+        })?;
         let flags = self.clone();
         let wait = move || {
             while !flags.0.is_thrown.load(Ordering::Acquire) {
-                if file.exists() && !flags.0.is_thrown.load(Ordering::Acquire) {
+                // What cannot be looked for any more counts as there.
+                let is_there = file.try_exists().unwrap_or(true);
+                if is_there && !flags.0.is_thrown.load(Ordering::Acquire) {
                     flags.raise(Signal::SIGUSR1);
                 }
                 thread::sleep(LOOK);
