@@ -144,7 +144,7 @@ counted() {
 # What each of the verbs' cases may cost, and what the same costs with libmlx5 of rdma-core 56.1:
 # 0.3 of that where it is reached, else a little above what the case came down to, for the reasons
 # in docs/guide/src/tuning.md. Of libmlx5, `mlx5_post_send` and its kin are counted, from call to
-# return, on queues in memory, with locks as it comes, a doorbell for each call: `gcc -O2`, x86-64.
+# return, on queues in memory, without locks, a doorbell for each call: `gcc -O2`, x86-64.
 verbs_rows() {
     cat <<'EOF'
 verbs_end_unsignaled_32 40 -

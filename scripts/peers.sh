@@ -28,7 +28,7 @@ work=${CARGO_TARGET_DIR:-$PWD/target}/peers
 here=$PWD/benches/peers
 mkdir -p "$work"
 
-packages=(libdpdk-dev libibverbs-dev libnuma-dev libbsd-dev libnl-3-dev libnl-route-3-dev meson
+packages=(libdpdk-dev libibverbs-dev libnuma-dev libbsd-dev libnl-3-dev libnl-route-3-dev jq meson
     ninja-build cmake pkg-config python3-pyelftools dpkg-dev gcc valgrind)
 missing=()
 for package in "${packages[@]}"; do
@@ -70,14 +70,15 @@ build_libmlx5() {
     if [ ! -f "$build/lib/statics/libmlx5.a" ]; then
         CFLAGS='-O2 -g' cmake -S "$tree" -B "$build" -GNinja -DCMAKE_BUILD_TYPE=None \
             -DENABLE_STATIC=1 -DNO_MAN_PAGES=1 -DNO_PYVERBS=1 -DENABLE_RESOLVE_NEIGH=0 \
-            >"$work/libmlx5.log" 2>&1
+            >"$work/libmlx5.log" 2>&1 || return 1
         ninja -C "$build" lib/statics/libmlx5.a lib/statics/libibverbs.a util/librdma_util.a \
-            ccan/libccan.a >>"$work/libmlx5.log" 2>&1
+            ccan/libccan.a >>"$work/libmlx5.log" 2>&1 || return 1
     fi
     gcc -w -O2 -D_GNU_SOURCE -I"$build/include" -I"$tree/providers/mlx5" -I"$tree" \
         "$here/libmlx5.c" -o "$work/libmlx5" \
         -Wl,--start-group "$build"/lib/statics/lib{mlx5,ibverbs}.a \
-        "$build/util/librdma_util.a" "$build/ccan/libccan.a" -Wl,--end-group -lpthread -ldl
+        "$build/util/librdma_util.a" "$build/ccan/libccan.a" -Wl,--end-group -lpthread -ldl \
+        >>"$work/libmlx5.log" 2>&1
 }
 
 build_dpdk() {
@@ -89,7 +90,7 @@ build_dpdk() {
         (cd "$tree" && PATH=/usr/bin:/bin:/usr/sbin:/sbin meson setup --buildtype=plain \
             -Dplatform=generic -Ddefault_library=static -Dtests=false \
             -Denable_drivers=bus/auxiliary,bus/pci,bus/vdev,common/mlx5,net/mlx5,mempool/ring \
-            of-peers) >"$work/dpdk.log" 2>&1
+            of-peers) >"$work/dpdk.log" 2>&1 || return 1
     fi
     # What one file of the driver is compiled with: folders and definitions.
     flags=$(jq -r '[.[] | select(.file | endswith("net/mlx5/mlx5_rx.c"))][0].command' \
@@ -102,11 +103,11 @@ build_dpdk() {
     done
     # shellcheck disable=SC2086 # separate words
     (cd "$tree/of-peers" && gcc -w -O2 -std=gnu11 $flags -march=corei7 -c "$here/dpdk_mlx5.c" \
-        -o "$work/dpdk_mlx5.o")
+        -o "$work/dpdk_mlx5.o") >>"$work/dpdk.log" 2>&1 || return 1
     gcc -o "$work/dpdk_mlx5" "$work/dpdk_mlx5.o" -Wl,--whole-archive \
         "$libraries"/librte_{mempool_ring,net_mlx5}.a -Wl,--no-whole-archive -Wl,--start-group \
         "${archives[@]}" -Wl,--end-group -libverbs -lmlx5 -lnuma -lbsd -lpthread -ldl -lm \
-        2>"$work/dpdk-link.log"
+        >>"$work/dpdk.log" 2>&1
 }
 
 # dpdk_of CASE: which of the driver's functions does the same, and what it is asked for
@@ -150,7 +151,12 @@ peer_of() {
                 verbs_post_send_inline_32) ;;
                 *_32) batch=32 name=${name%_32} ;;
             esac
-            "$work/libmlx5" "$name" $batch 1 2>/dev/null || return 0
+            # 77: it has no such case.
+            "$work/libmlx5" "$name" $batch 1 2>"$work/$1.log" || {
+                [ $? -ne 77 ] || return 0
+                echo "peers.sh: libmlx5 $name $batch: $(tail -n 1 "$work/$1.log")" >&2
+                return 1
+            }
             instructions=$(per_element 128 'measured_*' "$work/libmlx5" "$name" $batch)
             ;;
         *)
@@ -162,8 +168,10 @@ peer_of() {
 }
 
 for peer in libmlx5 dpdk; do
+    # In a condition `set -e` is off: each step of these says so itself when it fails.
     if ! "build_$peer"; then
-        echo "skipped: $peer cannot be built: $(tail -n 1 "$work/apt.log")"
+        echo "skipped: $peer cannot be built; the ends of apt.log and $peer.log in $work:"
+        tail -qn 1 "$work/apt.log" "$work/$peer.log" 2>/dev/null || true
         exit 77
     fi
 done

@@ -6,7 +6,8 @@
 Counted are instructions, by callgrind: they do not depend on the machine. Steps of the model, which
 these calls make where a card would work by itself, are left out. The program is perftest, requests
 of 8 bytes out of a buffer: it uses inline requests of known adapters only. Peers are libmlx5's, of
-rdma-core 56.1 for the same work, counted by scripts/peers.sh. Polls are divided by the completions
+rdma-core 56.1 for the same work, counted as scripts/peers.sh does and with locks as it comes, which
+are about 10 for each call. Polls are divided by the completions
 that they brought; those that found none are in the figure, and libmlx5's is of as many calls, as if
 each had found something, which is the least. Without valgrind or perftest it is skipped;
 the exit status is 1 where we take more than libmlx5.

@@ -54,7 +54,10 @@ mod tests {
         match lock() {
             Ok(()) => assert!(touch(&mut reserved) <= 8),
             // An ordinary user with the default limit.
-            Err(error) => assert!(error.to_string().contains("mend: ulimit -l unlimited")),
+            Err(error) => {
+                assert!(error.to_string().contains("mend: ulimit -l unlimited"));
+                println!("skipped: {error}");
+            }
         }
     }
 }
