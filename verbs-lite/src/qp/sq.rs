@@ -114,14 +114,6 @@ impl<B> Slot<B> {
         forget(replace(&mut self.buffers, buffers));
     }
 
-    /// Holds no list. What was there has ended, and stands there only if it need not be dropped.
-    #[inline(always)]
-    pub(super) fn hold_none(&mut self) {
-        if !std::mem::needs_drop::<B>() {
-            self.buffers = None;
-        }
-    }
-
     /// Holds something else, like [`Slot::hold`].
     #[inline(always)]
     pub(super) fn hold_other(&mut self, other: Other) {
@@ -428,6 +420,10 @@ impl<B: Buffers> Sq<B> {
         let slot = self.slots.at(at);
         (slot.wr_id, slot.opcode, slot.flags) = (entry.wr_id, entry.opcode, entry.flags);
         slot.shape = if blocks > 1 { blocks as u8 | Slot::<B>::LONG } else { 1 };
+        if !Self::DROPS_LISTS {
+            // One that was left there is not given back with a request that holds none.
+            slot.buffers = None;
+        }
         if !Self::DROPS_LISTS && blocks > 1 {
             self.silent_from = self.ring.pi;
         } else if !Self::DROPS_LISTS && entry.flags.contains(SendFlags::SIGNALED) {

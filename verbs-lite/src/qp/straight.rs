@@ -149,7 +149,7 @@ impl<B: Buffers> Sq<B> {
         }
         if data.len() <= ShortInline::MAX_BYTES {
             let slot = ShortInline::of(data).and_then(|short| self.put(wr, || false, &short));
-            return slot.map(Slot::hold_none).is_some();
+            return slot.is_some();
         }
         self.push_inline_any(wr, data)
     }
@@ -171,7 +171,7 @@ impl<B: Buffers> Sq<B> {
         wqe.inline_one(data);
         let ds = wqe.ds();
         let control = kind.control(self.fence(wr.flags));
-        self.close(control, ds, kind.entry(wr)).hold_none();
+        self.close(control, ds, kind.entry(wr));
         true
     }
 
