@@ -11,8 +11,8 @@ impl RxQueue {
     ///
     /// # Errors
     ///
-    /// The queue comes back if flow rules or an [`Rss`] still lead to it, or with what the device
-    /// refused. The rule of [`RxQueue::matching`] ends in any case.
+    /// The queue comes back if flow rules or an [`Rss`](crate::Rss) still lead to it, or with what
+    /// the device refused. The rule of [`RxQueue::matching`] ends in any case.
     pub fn destroy(mut self) -> Result<(), Destroy<Self>> {
         self.steering = None;
         let handles = Arc::strong_count(&self.rq) - 1;
