@@ -491,9 +491,13 @@ impl Storage {
         }
     }
 
-    /// Lets go of everything: the run is over. A target without commands has all of its buffers.
+    /// Lets go of everything: the run is over. A target that has no queues but those of its hosts
+    /// of now, which have no commands under way, has all of its buffers.
     pub(crate) fn close(&mut self, stage: &mut Stage) -> Result<(), Violation> {
+        let is_up = |it: &&Initiator| matches!(it.phase, Phase::Up { .. });
+        let queues = 2 * self.initiators.iter().filter(is_up).count() as u32;
         if let Some(served) = &self.served
+            && served.server.stats().queues == queues
             && !stage.hosts[self.plan.target].is_tainted
         {
             let free = served.server.free_buffers();
