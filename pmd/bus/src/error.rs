@@ -19,6 +19,17 @@ pub enum BusError {
         /// Length of the BAR.
         bar_len_bytes: u64,
     },
+    /// Memory of the device was asked for where its BAR has none.
+    #[error(
+        "the {len_bytes:#x} bytes at {offset:#x} of the BAR are not whole words of memory of the \
+         device; use what it gave out as such"
+    )]
+    NotBarMemory {
+        /// Offset asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len_bytes: u64,
+    },
     /// A doorbell was asked for at an offset that is not a send doorbell of a UAR page.
     #[error(
         "{offset:#x} is not an 8-byte aligned send doorbell (0x800 to 0xff8 of a UAR page above \

@@ -56,6 +56,7 @@
 #![deny(unsafe_code)]
 #![warn(clippy::cast_possible_truncation)]
 
+mod bar_memory;
 pub mod barrier;
 mod blueflame;
 mod bytes;
@@ -74,6 +75,7 @@ pub mod vfio;
 mod wide;
 mod word;
 
+pub use bar_memory::BarMemory;
 pub use blueflame::{BlueFlame, DoorbellKind};
 pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
 pub use error::BusError;

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use crate::{BlueFlame, BusError};
+use crate::{BarMemory, BlueFlame, BusError};
 
 /// Bytes of one UAR page, and the distance between two.
 ///
@@ -70,6 +70,34 @@ pub trait Bar: Send + Sync + fmt::Debug {
     fn blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<Option<BlueFlame>, BusError> {
         self.check_blueflame(offset, buffer_bytes)?;
         Ok(None)
+    }
+
+    /// Maps memory of the device that it shows in its BAR; where, only the device knows.
+    ///
+    /// # Shape
+    ///
+    /// `offset` and `len_bytes` are multiples of four, and lie above the registers of page 0 to 2.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::NotBarMemory`] for another place, and by default for all;
+    /// [`BusError::BarNotMappable`].
+    fn memory(&self, offset: u64, len_bytes: u64) -> Result<BarMemory, BusError> {
+        Err(BusError::NotBarMemory { offset, len_bytes })
+    }
+
+    /// Checks that a range may be memory, as [`Bar::memory`] asks.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::NotBarMemory`].
+    fn check_memory(&self, offset: u64, len_bytes: u64) -> Result<(), BusError> {
+        let end = offset.checked_add(len_bytes).filter(|end| *end <= self.len_bytes());
+        let is_whole = (offset | len_bytes).is_multiple_of(4) && len_bytes > 0;
+        if end.is_some() && is_whole && offset / UAR_PAGE_BYTES >= FIRST_UAR_PAGE {
+            return Ok(());
+        }
+        Err(BusError::NotBarMemory { offset, len_bytes })
     }
 
     /// Checks that both buffers of a register lie in a page, as [`Bar::blueflame`] asks.

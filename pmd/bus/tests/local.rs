@@ -116,6 +116,95 @@ fn trapped_accesses_are_bounded() {
     assert_eq!(bytes, [0xff; 4]);
 }
 
+/// Two pages at the end of the BAR, the first of them open; their I/O address.
+fn with_memory(device: &DeviceSide) -> u64 {
+    let iova = device.make_memory(0xe000..0x1_0000).expect("whole pages");
+    device.open_memory(0xe000..0xf000, true);
+    iova
+}
+
+#[test]
+fn memory_of_the_device_is_reached_from_all_sides() {
+    let (driver, device) = pair(1);
+    let iova = with_memory(&device);
+    let memory = bar(&driver).memory(0xe040, 0x40).expect("memory");
+    memory.copy_in(4, &[1, 2, 3, 4, 5, 6, 7, 8]).expect("whole words");
+    let view = device.memory();
+    assert_eq!(view.read_be64(iova + 0x40), Ok(0x0102_0304));
+    assert_eq!(view.fetch_update_be64(iova + 0x48, |old| old + 1), Ok(0x0506_0708 << 32));
+    drop(view);
+    device.bar_write(0xe050, &[9, 8, 7, 6, 5, 4, 3, 2]).expect("aligned");
+    assert_eq!(device.poll_write(), None, "no register was written");
+    let mut bytes = [0; 24];
+    device.bar_read(0xe040, &mut bytes);
+    let expected = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 9, 8, 7, 6, 5, 4, 3, 2];
+    assert_eq!(bytes, expected);
+    let mut words = [0; 8];
+    memory.copy_out(0x10, &mut words).expect("whole words");
+    assert_eq!(words, [9, 8, 7, 6, 5, 4, 3, 2]);
+}
+
+#[test]
+fn memory_that_is_closed_reads_as_ones_and_starts_anew() {
+    let (driver, device) = pair(1);
+    let iova = with_memory(&device);
+    device.bar_write(0xf000, &[1; 8]).expect("aligned");
+    device.bar_write(0xeff8, &[2; 8]).expect("aligned");
+    let mut bytes = [0; 16];
+    device.bar_read(0xeff8, &mut bytes);
+    assert_eq!(bytes, [2, 2, 2, 2, 2, 2, 2, 2, 255, 255, 255, 255, 255, 255, 255, 255]);
+    device.open_memory(0xe000..0xf000, false);
+    device.bar_read(0xeff8, &mut bytes);
+    assert_eq!(bytes, [0xff; 16]);
+    device.open_memory(0xe000..0x1_0000, true);
+    device.bar_read(0xeff8, &mut bytes);
+    assert_eq!(bytes, [0; 16]);
+    // Those who unmap all leave it where it is.
+    driver.dma().unmap_all().expect("unmapped");
+    device.memory().write_be32(iova + 0x1ffc, 7).expect("still there");
+    device.clear_bar();
+    device.open_memory(0xf000..0x1_0000, true);
+    assert_eq!(device.memory().read_be32(iova + 0x1ffc), Ok(0));
+    device.bar_read(0xe000, &mut bytes);
+    assert_eq!(bytes, [0xff; 16], "a reset closes");
+}
+
+#[test]
+fn only_whole_pages_above_the_registers_become_memory_and_once() {
+    let (driver, device) = pair(1);
+    for range in [0xe000..0xe000, 0xe800..0xf000, 0xe000..0xf800, 0x2000..0x3000, 0xf000..0x1_1000]
+    {
+        let refused = device.make_memory(range.clone());
+        assert!(matches!(refused, Err(BusError::NotBarMemory { .. })), "{range:x?}");
+    }
+    assert!(bar(&driver).memory(0xe000, 4).is_err(), "nothing is memory yet");
+    let iova = with_memory(&device);
+    assert_eq!(device.make_memory(0xe000..0x1_0000).ok(), Some(iova), "it is that already");
+    assert!(device.make_memory(0xd000..0xe000).is_err(), "other pages are");
+    let bar = bar(&driver);
+    for (offset, len_bytes) in [(0xdffc, 4), (0xdffc, 8), (0xe002, 4), (0xe000, 0), (0xfffc, 8)] {
+        let refused = bar.memory(offset, len_bytes);
+        assert!(matches!(refused, Err(BusError::NotBarMemory { .. })), "{offset:#x}");
+    }
+    // Its I/O addresses are its own, and end with it.
+    for at in [iova - 0x1000, iova, iova + 0x1000] {
+        let mapped = device.dma_map(at, region(0x2000), DmaAccess::ReadWrite);
+        assert!(matches!(mapped, Err(BusError::MappingOverlap { .. })), "{at:#x}");
+    }
+    assert!(!device.memory().is_mapped(iova - 1, 1, false));
+    assert!(!device.memory().is_mapped(iova + 0x2000, 1, false));
+    assert!(device.memory().is_mapped(iova, 0x2000, true));
+    device.dma_map(iova + 0x2000, region(0x1000), DmaAccess::ReadWrite).expect("behind it");
+}
+
+#[test]
+#[should_panic(expected = "are no pages of the memory")]
+fn pages_outside_the_memory_cannot_be_opened() {
+    let (_driver, device) = pair(1);
+    with_memory(&device);
+    device.open_memory(0xf000..0x1_1000, true);
+}
+
 #[test]
 fn a_device_that_is_gone_reads_as_ones() {
     let (driver, device) = pair(1);
@@ -208,10 +297,15 @@ fn the_device_sees_mapped_memory_only() {
     assert!(memory.read_be32(0).is_err());
     assert!(memory.read(u64::MAX - 1, &mut dst).is_err());
     assert_eq!(memory.read(iova - 1, &mut []), Ok(()));
+    // One write, one read, four faults, and fewer than 512 bytes.
+    assert_eq!(memory.work(), 6);
+    let mut large = vec![0; 8193];
+    assert!(memory.read(iova, &mut large).is_err());
+    assert_eq!(memory.work(), 7 + 8192 / 512, "what came before the fault is work, too");
     drop(memory);
     let counts = device.counts().dma;
     assert_eq!((counts.reads, counts.read_bytes), (1, 16));
-    assert_eq!((counts.writes, counts.written_bytes, counts.faults), (1, 7, 4));
+    assert_eq!((counts.writes, counts.written_bytes, counts.faults), (1, 7, 5));
     drop(mapping);
     assert!(device.memory().read(iova, &mut dst).is_err());
 }

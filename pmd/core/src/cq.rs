@@ -164,6 +164,7 @@ impl CqRing {
     }
 
     /// Whether the device has written an entry that is not consumed.
+    #[inline(always)]
     #[must_use]
     pub fn has_next(&self) -> bool {
         let last = self.ring.at(self.ci).load_acquire_be32::<{ Cqe64::OWNER.offset }>();

@@ -132,6 +132,30 @@ pub enum DeviceError {
         /// Log2 of the bytes from one entry to the next.
         log_stride: u8,
     },
+    /// The device gave memory that its BAR does not hold.
+    #[error(
+        "the device shows {len_bytes:#x} bytes of its memory at {start:#x}, which is not where its \
+         BAR of {bar_len_bytes:#x} bytes can have them; the device or the BAR mapping is broken"
+    )]
+    MemoryOutside {
+        /// Where in the BAR it claims to begin.
+        start: u64,
+        /// Its bytes.
+        len_bytes: u64,
+        /// Bytes of the BAR.
+        bar_len_bytes: u64,
+    },
+    /// The device's memory is lent out.
+    #[error(
+        "no {len_bytes} bytes of the device's memory are left, of {max_bytes} that it lends at \
+         most; drop pieces that are not needed, or use memory of the host"
+    )]
+    NoDeviceMemory {
+        /// Bytes that were asked for.
+        len_bytes: u64,
+        /// Bytes of the largest piece.
+        max_bytes: u64,
+    },
     /// The device gave a UAR page that its BAR does not hold.
     #[error(
         "the device gave UAR page {page:#x}, past the end of its BAR of {bar_len_bytes:#x} bytes; \

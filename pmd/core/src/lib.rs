@@ -17,6 +17,7 @@
 //!   key.
 //! - [`wq`] holds the rings that every work queue is made of, and writes the requests in them;
 //!   [`CqRing`] reads their completions. [`Handle`] owns an object inside the device.
+//! - [`Device::alloc_memory`] lends memory that lies in the device.
 //! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
 //! - [`lcore`] runs pinned workers and hands work over between them.
 //!
@@ -39,6 +40,7 @@ mod config;
 mod control;
 mod cq;
 mod device;
+mod device_memory;
 mod drops;
 mod eq;
 mod error;
@@ -64,6 +66,7 @@ pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
 pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Unexpected};
 pub use device::{Device, DeviceInfo, Limits, RawMapping};
+pub use device_memory::{DeviceMemory, DeviceMemoryLimits};
 pub use drops::DropCounter;
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};

@@ -93,10 +93,10 @@ mod port;
 pub use ferrocx_bus as bus;
 pub use ferrocx_core::{
     Clock, ClockSource, ClockStats, CommandError, ConfigError, CqeSyndrome, DeadDevice, Destroy,
-    Device, DeviceConfig, DeviceError, DeviceInfo, Event, EventReader, EventType, FlowAction,
-    FlowCounts, FlowMatch, FlowRule, FlowRuleHandle, HealthReport, Housekeeping, Ipv4Match,
-    Ipv6Match, KeyMode, Limits, LinkState, MAX_MULTICAST, MacAddr, Masked, QueueFault, RxQueueRef,
-    TimeBase, Traffic, VportCounters, lcore,
+    Device, DeviceConfig, DeviceError, DeviceInfo, DeviceMemory, DeviceMemoryLimits, Event,
+    EventReader, EventType, FlowAction, FlowCounts, FlowMatch, FlowRule, FlowRuleHandle,
+    HealthReport, Housekeeping, Ipv4Match, Ipv6Match, KeyMode, Limits, LinkState, MAX_MULTICAST,
+    MacAddr, Masked, QueueFault, RxQueueRef, TimeBase, Traffic, VportCounters, lcore,
 };
 pub use ferrocx_mempool::{
     AccessError, Backing, ExternalBuffer, Mbuf, MempoolError, OlFlags, PacketType, PageSize, Piece,

@@ -260,6 +260,18 @@ layout! {
         0x00 [7:0] flow_meter_reg_id "Registers that a flow meter can colour, one bit each.";
     }
 
+    /// Device memory, page type 0xf (`device_mem_cap`): what does not concern flow steering.
+    pub struct DeviceMemCap [0x44] {
+        0x00 [31] memic "There is device memory.";
+        0x04 [20:16] log_min_memic_alloc_size "Log2 of the bytes of the smallest piece.";
+        0x04 [7:0] log_max_memic_addr_alignment
+            "Log2 of the largest alignment, in units of 64 bytes.";
+        0x08 (u64) memic_bar_start_addr "Where the part of the BAR begins that shows it.";
+        0x10 [31:0] memic_bar_size "Bytes of that part.";
+        0x14 [31:0] max_memic_size "Bytes of the largest piece.";
+        0x40 [31:0] memic_operations "Operations on it by addresses of their own, one bit each.";
+    }
+
     /// Atomic capabilities, page type 3 (`atomic_caps`).
     pub struct AtomicCap [0x20] {
         0x08 [31:30] atomic_req_8b_endianness_mode
@@ -311,7 +323,7 @@ values! {
         0x8 ESWITCH_FLOW_TABLE "E-switch flow tables.";
         0x9 ESWITCH "E-switch.";
         0xc QOS "Quality of service.";
-        0xf DEVICE_MEMORY "Memory of the device.";
+        0xf DEVICE_MEMORY "Memory of the device, [`super::DeviceMemCap`].";
         0x20 GENERAL_2 "General capabilities, second page.";
     }
 }

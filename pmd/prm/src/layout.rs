@@ -260,6 +260,7 @@ impl Bits {
     }
 
     /// Writes the whole word that holds the field to the bytes of its structure.
+    #[inline(always)]
     pub fn write_word(self, bytes: &mut [u8], word: u32) {
         bytes[self.offset..self.offset + 4].copy_from_slice(&word.to_be_bytes());
     }

@@ -31,7 +31,8 @@ layout! {
         0x0c [26] expected_sigerr_count "Toggles with each signature error that software has seen.";
         0x0c [24] en_rinval "The other end may invalidate the key.";
         0x0c [23:0] pd "Protection domain that the key belongs to.";
-        0x10 (u64) start_addr "Address of the first byte in the key's own space.";
+        0x10 (u64) start_addr
+            "First address in the key's own space; of device memory, its place in the BAR.";
         0x18 (u64) len "Number of bytes that the key covers.";
         0x20 [31:0] bsf_octword_size "Size of the signature descriptor in 16-byte units.";
         0x34 [31:0] translations_octword_size
@@ -84,6 +85,7 @@ values! {
         1 MTT "Pages of equal size.";
         2 KLM "Pieces of any length of other mkeys.";
         3 KSM "Pieces of equal length of other mkeys.";
+        5 MEMIC "Device memory at `start_addr` in the BAR; the key's own addresses begin at 0.";
     }
 }
 

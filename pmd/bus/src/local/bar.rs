@@ -3,11 +3,14 @@
 
 use std::any::Any;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::{Bar, BlueFlame, BusError, Doorbell, DoorbellKind, bytes, to_usize};
+use crate::{
+    Bar, BarMemory, BlueFlame, BusError, Doorbell, DoorbellKind, UAR_PAGE_BYTES, bytes, to_usize,
+};
 
 /// One register write of the driver, in the order in which they were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,9 +24,9 @@ pub struct BarWrite {
     pub value: u64,
 }
 
-/// Memory behind the BAR.
+/// The memory of all that is in the BAR.
 #[derive(Debug)]
-struct Backing {
+pub(super) struct Backing {
     base: NonNull<u8>,
     len_bytes: usize,
     #[cfg(not(miri))]
@@ -48,19 +51,22 @@ impl Backing {
         Ok(Self { base, len_bytes, map })
     }
 
-    /// Zeroes everything by giving the pages back, so that an unused page stays without memory.
+    /// Zeroes pages by giving them back, so that an unused page stays without memory.
     #[cfg(not(miri))]
-    fn clear(&self) {
+    fn clear(&self, pages: Range<u64>) {
+        let (start, len) = (to_usize(pages.start), to_usize(pages.end - pages.start));
+        let advice = memmap2::UncheckedAdvice::DontNeed;
         // SAFETY: the mapping is private and anonymous: its pages read as zero afterwards and stay
         // valid; no reference into it exists, only atomic accesses through pointers.
-        let given = unsafe { self.map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
-        given.expect("madvise of a whole private mapping");
+        let given = unsafe { self.map.unchecked_advise_range(advice, start, len) };
+        given.expect("madvise of pages of a private mapping");
     }
 
     #[cfg(miri)]
-    fn clear(&self) {
-        // SAFETY: the whole allocation.
-        unsafe { bytes::fill(self.base, self.len_bytes, 0) };
+    fn clear(&self, pages: Range<u64>) {
+        let (start, len) = (to_usize(pages.start), to_usize(pages.end - pages.start));
+        // SAFETY: pages of the allocation.
+        unsafe { bytes::fill(self.base.add(start), len, 0) };
     }
 
     /// Miri follows heap memory; page alignment is what the real mapping has.
@@ -82,6 +88,31 @@ impl Drop for Backing {
     }
 }
 
+/// The part of a BAR that is memory of the device, not registers.
+#[derive(Debug)]
+struct MemoryPart {
+    /// Whole pages.
+    range: Range<u64>,
+    /// A bit for each page: whether it is in use. Others read as ones and lose writes.
+    open: Vec<AtomicU64>,
+}
+
+impl MemoryPart {
+    /// The word and the bit of a page that lies in it.
+    fn bit(&self, offset: u64) -> Option<(&AtomicU64, u64)> {
+        let page = offset.checked_sub(self.range.start)? / UAR_PAGE_BYTES;
+        Some((self.open.get(to_usize(page / 64))?, 1 << (page % 64)))
+    }
+
+    fn is_open(&self, offset: u64) -> bool {
+        self.bit(offset).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    fn pages(pages: &Range<u64>) -> impl Iterator<Item = u64> {
+        pages.clone().step_by(to_usize(UAR_PAGE_BYTES))
+    }
+}
+
 /// The registers, shared by the driver's half and the device's half.
 #[derive(Debug)]
 pub(super) struct BarShared {
@@ -95,12 +126,15 @@ pub(super) struct BarShared {
     write_count: AtomicU64,
     /// How requests reach a BlueFlame register.
     blueflame: DoorbellKind,
+    /// The part that is memory, if the device has such.
+    memory: OnceLock<MemoryPart>,
 }
 
 impl BarShared {
     pub(super) fn new(len_bytes: u64, blueflame: DoorbellKind) -> Result<Self, BusError> {
         Ok(Self {
             blueflame,
+            memory: OnceLock::new(),
             backing: Arc::new(Backing::new(to_usize(len_bytes))?),
             writes: Mutex::new(VecDeque::new()),
             pending: AtomicUsize::new(0),
@@ -198,9 +232,63 @@ impl BarShared {
         self.pending.store(0, Ordering::Release);
     }
 
-    /// Clears every register.
+    /// Clears every register, and closes the memory.
     pub(super) fn clear(&self) {
-        self.backing.clear();
+        if let Some(part) = self.memory.get() {
+            part.open.iter().for_each(|word| word.store(0, Ordering::Release));
+        }
+        self.backing.clear(0..self.len_bytes());
+    }
+
+    /// Makes pages of the BAR memory, none of them open, once and for all. Gives their first byte.
+    pub(super) fn set_memory(&self, range: Range<u64>) -> Result<NonNull<u8>, BusError> {
+        let len_bytes = range.end.saturating_sub(range.start);
+        let refused = BusError::NotBarMemory { offset: range.start, len_bytes };
+        self.check_memory(range.start, len_bytes)?;
+        if !(range.start | range.end).is_multiple_of(UAR_PAGE_BYTES) {
+            return Err(refused);
+        }
+        let words = (len_bytes / UAR_PAGE_BYTES).div_ceil(64);
+        let open = (0..words).map(|_| AtomicU64::new(0)).collect();
+        let start = self.at(range.start, to_usize(UAR_PAGE_BYTES));
+        let part = self.memory.get_or_init(|| MemoryPart { range: range.clone(), open });
+        if part.range == range { Ok(start) } else { Err(refused) }
+    }
+
+    /// Opens pages of the memory, zeroed, or closes them.
+    #[track_caller]
+    pub(super) fn open_memory(&self, pages: Range<u64>, is_open: bool) {
+        let part = self.memory.get().filter(|part| {
+            part.range.start <= pages.start
+                && pages.start <= pages.end
+                && pages.end <= part.range.end
+                && (pages.start | pages.end).is_multiple_of(UAR_PAGE_BYTES)
+        });
+        let part = part.unwrap_or_else(|| panic!("{pages:#x?} are no pages of the memory"));
+        let change = |offset: u64| {
+            let Some((word, bit)) = part.bit(offset) else { return };
+            if is_open {
+                word.fetch_or(bit, Ordering::AcqRel);
+            } else {
+                word.fetch_and(!bit, Ordering::AcqRel);
+            }
+        };
+        MemoryPart::pages(&pages).for_each(change);
+        // A closed page keeps no memory; one that a late writer filled once more starts anew.
+        self.backing.clear(pages);
+    }
+
+    /// Writes as a trapped access does, if it is to the memory; `false` if it is to a register.
+    pub(super) fn write_memory(&self, offset: u64, src: &[u8]) -> bool {
+        let Some(part) = self.memory.get().filter(|part| part.range.contains(&offset)) else {
+            return false;
+        };
+        if part.is_open(offset) && !self.gone.load(Ordering::Acquire) {
+            // SAFETY: an aligned access inside the BAR, as the caller has checked, so one that lies
+            // in one page; accesses to the backing are atomic.
+            unsafe { bytes::copy_in(self.at(offset, src.len()), src) };
+        }
+        true
     }
 
     /// Reads bytes as a trapped access does; bytes past the end read as ones.
@@ -214,6 +302,20 @@ impl BarShared {
         let len = dst.len().min(to_usize(bar_len_bytes - offset));
         // SAFETY: `offset + len` is inside the backing, which `self` keeps.
         unsafe { bytes::copy_out(self.backing.base.add(to_usize(offset)), &mut dst[..len]) };
+        let Some(part) = self.memory.get().filter(|part| offset + len as u64 > part.range.start)
+        else {
+            return;
+        };
+        for (at, byte) in (offset..).zip(&mut dst[..len]) {
+            if part.range.contains(&at) && !part.is_open(at) {
+                *byte = 0xff;
+            }
+        }
+    }
+
+    /// What keeps the memory of the BAR.
+    pub(super) fn backing(&self) -> Arc<Backing> {
+        Arc::clone(&self.backing)
     }
 
     /// Register reads and queued writes so far.
@@ -258,5 +360,21 @@ impl Bar for BarShared {
         // SAFETY: both buffers are in range and `keep` holds the memory; the device side reaches
         // UAR words with 8-byte atomics.
         Ok(unsafe { BlueFlame::new(register, bytes, self.blueflame, keep) })
+    }
+
+    fn memory(&self, offset: u64, len_bytes: u64) -> Result<BarMemory, BusError> {
+        self.check_memory(offset, len_bytes)?;
+        let inside =
+            |part: &&MemoryPart| part.range.start <= offset && offset + len_bytes <= part.range.end;
+        if self.memory.get().filter(inside).is_none() {
+            return Err(BusError::NotBarMemory { offset, len_bytes });
+        }
+        let keep = Arc::clone(&self.backing) as Arc<dyn Any + Send + Sync>;
+        // SAFETY: the range lies in the backing, checked above, which `keep` holds; it is whole
+        // words (`check_memory`), and accesses to the backing are atomic.
+        Ok(unsafe {
+            let start = self.backing.base.add(to_usize(offset));
+            BarMemory::new(start, to_usize(len_bytes), keep)
+        })
     }
 }

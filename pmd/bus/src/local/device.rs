@@ -1,5 +1,6 @@
 //! The device's half: what a software model, or a vfio-user server in front of one, holds.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,6 +72,34 @@ impl DeviceSide {
         self.shared.bar.clear();
     }
 
+    /// Makes whole pages of the BAR memory of the device, once and for all: the driver reaches it
+    /// through [`Bar::memory`] or trapped accesses, the device by I/O addresses of its own, the
+    /// first of which this gives. Nothing else is mapped there, and no page is open yet.
+    ///
+    /// # Errors
+    ///
+    /// [`BusError::NotBarMemory`] for a range that is not whole pages above the init segment, or
+    /// when other pages are memory already; [`BusError::MappingOverlap`].
+    ///
+    /// # Panics
+    ///
+    /// As [`DeviceSide::memory`].
+    pub fn make_memory(&self, range: Range<u64>) -> Result<u64, BusError> {
+        let base = self.shared.bar.set_memory(range.clone())?;
+        let len_bytes = range.end - range.start;
+        self.shared.space.map_own(range.start, base, len_bytes, self.shared.bar.backing())
+    }
+
+    /// Opens pages of the memory, which then read as zero, or closes them: trapped reads of a
+    /// closed page give ones, and writes are lost. [`DeviceSide::clear_bar`] closes all.
+    ///
+    /// # Panics
+    ///
+    /// When they are no whole pages of [`DeviceSide::make_memory`]'s.
+    pub fn open_memory(&self, pages: Range<u64>, is_open: bool) {
+        self.shared.bar.open_memory(pages, is_open);
+    }
+
     /// Takes the oldest register write that was not taken yet.
     ///
     /// Writes never merge: two writes to the command doorbell give two events.
@@ -131,7 +160,8 @@ impl DeviceSide {
         self.shared.bar.read_bytes(offset, dst);
     }
 
-    /// Queues a trapped register write, as if the driver had made it.
+    /// Queues a trapped register write, as if the driver had made it; one to memory of the device
+    /// is carried out at once.
     ///
     /// # Errors
     ///
@@ -151,6 +181,9 @@ impl DeviceSide {
             _ => return Err(refused()),
         };
         bar.check(offset, u64::from(len_bytes))?;
+        if bar.write_memory(offset, src) {
+            return Ok(());
+        }
         let value = src.iter().fold(0, |value, &byte| value << 8 | u64::from(byte));
         bar.push(BarWrite { offset, len_bytes, value });
         Ok(())

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
 use ferrocx_mempool::Region;
 
+use super::bar::Backing as BarBacking;
 use super::counts::{COUNTS, DmaCounts};
 use crate::iova::alignment;
 use crate::{
@@ -26,6 +27,10 @@ const IOVA_RANGE: std::ops::RangeInclusive<u64> = 1 << 32..=(1 << 48) - 1;
 /// Unused addresses behind each mapping, so that an overrun faults.
 const GUARD_BYTES: u64 = 2 << 20;
 
+/// I/O address of the first byte of the BAR, as far as the device has memory there: where no
+/// system maps anything, at the end of all addresses.
+const OWN_IOVA: u64 = 0xffff_fffe_0000_0000;
+
 /// Places of a [`super::DmaView`] for the entries that it found last, by address.
 pub(super) const HINTS: usize = 16;
 
@@ -33,6 +38,7 @@ pub(super) const HINTS: usize = 16;
 enum Backing {
     Region { _keep: Arc<Region> },
     File { _keep: memmap2::MmapRaw },
+    Own { _keep: Arc<BarBacking> },
 }
 
 /// One mapping.
@@ -64,6 +70,8 @@ pub(super) struct IovaMap {
     pub(super) entries: Vec<Entry>,
     /// Length of all of them.
     mapped_bytes: u64,
+    /// The device's own memory, which nobody maps or unmaps.
+    own: Option<Entry>,
 }
 
 /// How much may be mapped at once.
@@ -93,7 +101,9 @@ impl IovaMap {
 
     fn insert(&mut self, entry: Entry) -> Result<(), BusError> {
         let at = self.entries.partition_point(|other| other.end() <= entry.iova);
-        if let Some(other) = self.entries.get(at).filter(|other| other.iova < entry.end()) {
+        let own = self.own.as_ref().filter(|own| entry.iova < own.end());
+        let mut behind = self.entries.get(at).into_iter().chain(own);
+        if let Some(other) = behind.find(|other| other.iova < entry.end()) {
             return Err(BusError::MappingOverlap {
                 iova: entry.iova,
                 len_bytes: entry.len_bytes,
@@ -135,7 +145,10 @@ impl IovaMap {
     #[inline(never)]
     fn search(&self, iova: u64, hint: &Cell<u32>) -> Option<&Entry> {
         let at = self.entries.partition_point(|other| other.end() <= iova);
-        let entry = self.entries.get(at).filter(|entry| entry.iova <= iova)?;
+        let Some(entry) = self.entries.get(at).filter(|entry| entry.iova <= iova) else {
+            let is_inside = |own: &&Entry| iova.wrapping_sub(own.iova) < own.len_bytes;
+            return self.own.as_ref().filter(is_inside);
+        };
         // One that does not fit is only never found here.
         hint.set(u32::try_from(at).unwrap_or(u32::MAX));
         Some(entry)
@@ -224,6 +237,30 @@ impl SpaceShared {
         self.insert(Entry { iova, len_bytes, base, access, is_watched: false, _backing: backing })
     }
 
+    /// Makes memory in the BAR, from an offset on, reachable for the device. Gives the I/O address
+    /// of its first byte, which `base` is.
+    pub(super) fn map_own(
+        &self,
+        offset: u64,
+        base: NonNull<u8>,
+        len_bytes: u64,
+        backing: Arc<BarBacking>,
+    ) -> Result<u64, BusError> {
+        let iova = OWN_IOVA + offset;
+        let _backing = Backing::Own { _keep: backing };
+        let access = DmaAccess::ReadWrite;
+        let own = Entry { iova, len_bytes, base, access, is_watched: false, _backing };
+        let mut map = self.write();
+        let overlapping =
+            map.entries.iter().find(|other| other.end() > iova && other.iova < own.end());
+        if let Some(other) = overlapping {
+            let (other_iova, other_len_bytes) = (other.iova, other.len_bytes);
+            return Err(BusError::MappingOverlap { iova, len_bytes, other_iova, other_len_bytes });
+        }
+        map.own = Some(own);
+        Ok(iova)
+    }
+
     fn insert(&self, entry: Entry) -> Result<(), BusError> {
         let mut map = self.write();
         map.check(self.quota, entry.len_bytes)?;
@@ -295,8 +332,10 @@ impl DmaSpace for LocalDma {
     fn unmap_all(&self) -> Result<(), BusError> {
         let iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
         self.0.sweeps.fetch_add(1, Ordering::Relaxed);
-        let swept = std::mem::take(&mut *self.0.write());
-        drop((iovas, swept));
+        let mut map = self.0.write();
+        map.mapped_bytes = 0;
+        let swept = std::mem::take(&mut map.entries);
+        drop((map, iovas, swept));
         Ok(())
     }
 

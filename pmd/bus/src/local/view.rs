@@ -23,6 +23,9 @@ const ENTRIES_AHEAD: usize = 8;
 /// Bytes of a line that is fetched ahead.
 const LINE_BYTES: usize = 64;
 
+/// Bytes that count as one access more in [`DmaView::work`].
+const WORK_BYTES: u64 = 512;
+
 /// Reason for which an access by I/O address was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaFaultCause {
@@ -65,6 +68,8 @@ pub struct DmaView<'a> {
     /// Indexes of the entries that the last accesses hit, each at the place of its address.
     hints: [Cell<u32>; HINTS],
     counts: [Cell<u64>; COUNTS],
+    /// Bytes that accesses transferred before they faulted; they are in none of `counts`.
+    cut_bytes: Cell<u64>,
     /// Whether the mapping hit last is watched.
     is_watched: Cell<bool>,
     space: &'a SpaceShared,
@@ -81,6 +86,7 @@ impl<'a> DmaView<'a> {
             map: space.map.read().unwrap_or_else(PoisonError::into_inner),
             hints: Default::default(),
             counts: Default::default(),
+            cut_bytes: Cell::new(0),
             is_watched: Cell::new(false),
             space,
         }
@@ -307,7 +313,11 @@ impl<'a> DmaView<'a> {
                     each(at, done, step);
                     done += step;
                 }
-                Err(cause) => return Err(self.fault(iova, len, is_write, cause)),
+                Err(cause) => {
+                    // What was transferred before took its time, too.
+                    self.cut_bytes.update(|bytes| bytes + done as u64);
+                    return Err(self.fault(iova, len, is_write, cause));
+                }
             }
         }
         self.count(len, is_write);
@@ -350,6 +360,16 @@ impl<'a> DmaView<'a> {
     pub fn note_data(&self, len: usize, is_write: bool) {
         let at = if is_write { DATA_WRITTEN } else { DATA_READ };
         self.counts[at].update(|count| count + len as u64);
+    }
+
+    /// Work that this view was used for so far: one for each access, made or refused, and one more
+    /// for each `WORK_BYTES` of data, which take about as long.
+    #[inline]
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        let count = |at: usize| self.counts[at].get();
+        let bytes = count(READS + 1) + count(WRITES + 1) + self.cut_bytes.get();
+        count(READS) + count(WRITES) + count(FAULTS) + bytes / WORK_BYTES
     }
 
     #[inline]

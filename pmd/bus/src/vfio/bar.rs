@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::{Bar, BlueFlame, BusError, Doorbell, DoorbellKind, PciIdentity, barrier, to_usize};
+use crate::{
+    Bar, BarMemory, BlueFlame, BusError, Doorbell, DoorbellKind, PciIdentity, barrier, to_usize,
+};
 
 /// The device's file, kept open by whoever holds this.
 pub(super) type DeviceFile = Arc<dyn AsFd + Send + Sync>;
@@ -168,6 +170,18 @@ impl Bar for MappedBar {
         // holds the mapping; the processor was asked.
         Ok(unsafe { BlueFlame::new(register, bytes, kind, keep) })
     }
+
+    fn memory(&self, offset: u64, len_bytes: u64) -> Result<BarMemory, BusError> {
+        self.check_memory(offset, len_bytes)?;
+        let Some((start, area)) = self.mapped(offset, len_bytes) else {
+            return Err(BusError::BarNotMappable { name: self.name.clone(), index: 0, offset });
+        };
+        let keep = Arc::clone(area) as Arc<dyn Any + Send + Sync>;
+        // SAFETY: the whole range is mapped (`mapped`), in whole, aligned words (`check_memory`;
+        // areas start on pages); `keep` holds the mapping. Registers that share it, should the
+        // device lie about its memory, are accessed as words, too.
+        Ok(unsafe { BarMemory::new(start, to_usize(len_bytes), keep) })
+    }
 }
 
 impl fmt::Debug for MappedBar {
@@ -268,6 +282,8 @@ mod tests {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
+    use ferrocx_mempool::AccessError;
+
     use super::*;
 
     /// A file in the place of a device, with its region at 64 KiB.
@@ -317,6 +333,36 @@ mod tests {
         let mut bytes = [0; 8];
         file.read_exact_at(&mut bytes, 0x1_4800).expect("in the file");
         assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn memory_is_copied_in_whole_words_and_outlives_the_bar() {
+        let (file, bar) = bar(&[(0, 0x2000), (0x4000, 0xc000)]);
+        let memory = bar.memory(0x4040, 0x40).expect("mapped");
+        assert!(matches!(bar.memory(0x3040, 0x40), Err(BusError::BarNotMappable { .. })));
+        for (offset, len_bytes) in [(0x2000, 4), (0x4002, 4), (0x4000, 6), (0x4000, 0)] {
+            let refused = bar.memory(offset, len_bytes);
+            assert!(matches!(refused, Err(BusError::NotBarMemory { .. })), "{offset:#x}");
+        }
+        assert!(matches!(bar.memory(0xfffc, 8), Err(BusError::NotBarMemory { .. })));
+        drop(bar);
+        memory.copy_in(4, &[1, 2, 3, 4, 5, 6, 7, 8]).expect("whole words");
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, 0x1_4044).expect("in the file");
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8]);
+        let mut word = [0; 4];
+        memory.copy_out(8, &mut word).expect("a whole word");
+        assert_eq!(word, [5, 6, 7, 8]);
+        for (offset, len, error) in [
+            (2, 4, AccessError::Misaligned),
+            (4, 2, AccessError::Misaligned),
+            (0x40, 4, AccessError::OutOfRange),
+            (usize::MAX - 3, 8, AccessError::OutOfRange),
+        ] {
+            assert_eq!(memory.copy_in(offset, &vec![0; len]), Err(error));
+            assert_eq!(memory.copy_out(offset, &mut vec![0; len]), Err(error));
+        }
+        assert_eq!((memory.copy_in(0x40, &[]), memory.len_bytes()), (Ok(()), 0x40));
     }
 
     #[test]

@@ -96,6 +96,7 @@ macro_rules! command {
 pub mod cong;
 pub mod device;
 pub mod flow;
+pub mod memic;
 pub mod objects;
 mod opcode;
 pub mod port;

@@ -1,7 +1,7 @@
 //! Capability pages as literal bytes. Positions: reference 5.10 and 5.11.
 
 use crate::golden;
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
+use ferrocx_prm::caps::{AtomicCap, DeviceMemCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
 
 golden! {
     hca_cap: HcaCap {
@@ -244,6 +244,20 @@ golden! {
         "000: 000000b5"
     } = {
         flow_meter_reg_id: 0xb5;
+    }
+
+    device_mem_cap: DeviceMemCap {
+        "000: 80000000 00150063 01020304 05060708"
+        "010: 11121314 15161718 00000000 00000000"
+        "040: 21222324"
+    } = {
+        memic: true;
+        log_min_memic_alloc_size: 0x15;
+        log_max_memic_addr_alignment: 0x63;
+        memic_bar_start_addr: 0x0102_0304_0506_0708;
+        memic_bar_size: 0x1112_1314;
+        max_memic_size: 0x1516_1718;
+        memic_operations: 0x2122_2324;
     }
 
     atomic_cap: AtomicCap {

@@ -10,7 +10,7 @@ use ferrocx_prm::cmd::port::{AccessReg, SetRoceAddress};
 use ferrocx_prm::cmd::qp::Init2rtrQp;
 use ferrocx_prm::cmd::queues::{CreateCq, CreateEq};
 use ferrocx_prm::cmd::wq::{CreateSq, ModifySq};
-use ferrocx_prm::cmd::{Command, CommandOutput, flow, mailbox_blocks, user};
+use ferrocx_prm::cmd::{Command, CommandOutput, flow, mailbox_blocks, memic, user};
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::{FlowContext, FlowMatchLyr24, FlowMatchParam};
@@ -128,6 +128,41 @@ fn user_contexts_and_their_memory() {
     check(
         &user::DestroyUmem::input().with_umem_id(0x12_3456),
         &["000: 0a0a0000 00000000 00123456 00000000"],
+    );
+}
+
+#[test]
+fn device_memory_is_taken_and_given_back() {
+    let input = memic::AllocMemic::input()
+        .with_log_memic_addr_alignment(0x6)
+        .with_range_start_addr(0x0102_0304_0506_0000)
+        .with_range_size(0x1_2000)
+        .with_memic_size(0x1_1040);
+    check(
+        &input,
+        &["000: 02050000 00000000 00000000 00000006", "010: 01020304 05060000 00012000 00011040"],
+    );
+    let output = memic::AllocMemicOut::zeroed().with_memic_start_addr(0x0102_0304_0506_0040);
+    check(&output, &["000: 00000000 00000000 01020304 05060040"]);
+    let input = memic::DeallocMemic::input()
+        .with_memic_start_addr(0x0102_0304_0506_0040)
+        .with_memic_size(0x1_1040);
+    check(
+        &input,
+        &["000: 02060000 00000000 00000000 00000000", "010: 01020304 05060040 00011040 00000000"],
+    );
+}
+
+#[test]
+fn create_mkey_over_device_memory() {
+    let key = Mkc::zeroed()
+        .with_access_mode(AccessMode::MEMIC)
+        .with_lr(true)
+        .with_start_addr(0x1f0_3040)
+        .with_len(0x80);
+    check(
+        &key,
+        &["000: 04000500 00000000 00000000 00000000", "010: 00000000 01f03040 00000000 00000080"],
     );
 }
 

@@ -5,7 +5,7 @@
 //! start; correct it only against the header.
 
 use crate::reading;
-use ferrocx_prm::caps::{AtomicCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
+use ferrocx_prm::caps::{AtomicCap, DeviceMemCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap};
 
 reading! {
     HcaCap {
@@ -118,6 +118,14 @@ reading! {
         r_roce_max_src_udp_port 16, r_roce_min_src_udp_port 16, _ 16, roce_address_table_size 16,
     }
     QosCap { _ 24, flow_meter_reg_id 8 }
+    DeviceMemCap {
+        memic 1, _ 31, _ 11, log_min_memic_alloc_size 5, _ 8, log_max_memic_addr_alignment 8,
+        memic_bar_start_addr 64, memic_bar_size 32, max_memic_size 32,
+        steering_sw_icm_start_address 64, _ 8, log_header_modify_sw_icm_size 8, _ 2,
+        log_sw_icm_alloc_granularity 6, log_steering_sw_icm_size 8, _ 24,
+        log_header_modify_pattern_sw_icm_size 8, header_modify_sw_icm_start_address 64, _ 64,
+        header_modify_pattern_sw_icm_start_address 64, memic_operations 32,
+    }
     AtomicCap {
         _ 64, atomic_req_8B_endianness_mode 2, _ 4, supported_atomic_req_8B_endianness_mode_1 1,
         _ 73, atomic_operations 16, _ 16, atomic_size_qp 16, _ 16, atomic_size_dc 16, _ 32,

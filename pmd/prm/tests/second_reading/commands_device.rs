@@ -6,6 +6,7 @@
 
 use crate::reading;
 use ferrocx_prm::cmd::device::*;
+use ferrocx_prm::cmd::memic::*;
 use ferrocx_prm::cmd::objects::*;
 use ferrocx_prm::cmd::port::*;
 use ferrocx_prm::mkey::Mkc;
@@ -78,6 +79,13 @@ reading! {
     AllocXrcdOut { status 8, _ 24, syndrome 32, _ 8, xrcd 24, _ 32 }
     DeallocXrcdIn { opcode 16, uid 16, _ 16, op_mod 16, _ 8, xrcd 24, _ 32 }
     DeallocXrcdOut { status 8, _ 24, syndrome 32, _ 64 }
+    AllocMemicIn {
+        opcode 16, _ 32, op_mod 16, _ 56, log_memic_addr_alignment 8, range_start_addr 64,
+        range_size 32, memic_size 32,
+    }
+    AllocMemicOut { status 8, _ 24, syndrome 32, memic_start_addr 64 }
+    DeallocMemicIn { opcode 16, _ 32, op_mod 16, _ 64, memic_start_addr 64, memic_size 32, _ 32 }
+    DeallocMemicOut { status 8, _ 24, syndrome 32, _ 64 }
     CreateMkeyIn {
         opcode 16, uid 16, _ 16, op_mod 16, _ 32, pg_access 1, mkey_umem_valid 1, data_direct 1,
         _ 29, memory_key_mkey_entry (Mkc), _ 128, translations_octword_actual_size 32, _ 1376,

@@ -175,6 +175,7 @@ pub(crate) const LINUX_ONLY_BITS: &[(&str, usize)] = &[
     ("CreateMkeyIn", 1),
     ("CreateQpIn", 1),
     ("CreateTirOut", 64),
+    ("DeviceMemCap", 222),
     ("ErrCqe", 1),
     ("EthCap", 12),
     ("FlowContext", 1),
