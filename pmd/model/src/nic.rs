@@ -4,6 +4,7 @@ use ferrocx_bus::local::DeviceSide;
 
 use crate::bar::{Registers, uar};
 use crate::datapath::DataPath;
+use crate::device::caps::memic;
 use crate::device::config::NicConfig;
 use crate::device::fault::{FaultPlan, Moment};
 use crate::device::log::RefusalLog;
@@ -32,7 +33,8 @@ impl Nic {
     /// A device after power-on, behind the device half of a transport.
     #[must_use]
     pub fn new(side: DeviceSide, config: NicConfig) -> Self {
-        let (state, registers) = (State::new(config), Registers::default());
+        let (mut state, registers) = (State::new(config), Registers::default());
+        state.memory_iova = side.make_memory(memic::BAR).ok();
         let (datapath, watch) = (DataPath::default(), uar::Watch::default());
         let mut nic = Self { side, state, registers, datapath, watch, now_ns: 0 };
         nic.boot();

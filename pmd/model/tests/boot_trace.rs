@@ -288,6 +288,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
     (
         "a ConnectX-5 has more",
         &[
+            "device_memory",
             "umem_uid_0",
             "general_obj_types",
             "log_max_uctx",

@@ -12,6 +12,7 @@ use ferrocx_model::config::MIN_MEMORY_BYTES;
 use ferrocx_model::mkey::{MAX_STEPS, STEPS_PER_TURN};
 use ferrocx_model::wire::{Fcs, Wire, link};
 
+const RESOURCE_BUSY: u8 = 0x06;
 const EXCEED_LIM: u8 = 0x08;
 const BAD_BIND: u8 = 0x06;
 const UMR: u32 = 0x25;
@@ -361,4 +362,68 @@ fn a_step_looks_at_a_bounded_number_of_entries() {
         let arrived = if opcode == READ { two.a.read(0, PIECES) } else { two.b.read(0, PIECES) };
         assert_eq!(arrived, bytes, "{opcode:#x} {is_nested_here}");
     }
+}
+
+/// Commands count as work, too, by the memory that they read and what they list: of many that are
+/// rung at once some are left to later steps.
+#[test]
+fn a_step_reads_a_bounded_number_of_mailboxes() {
+    const SLOTS: usize = 31;
+    const PAGES: u32 = 8_000;
+    let mut host = Host::up();
+    // MANAGE_PAGES: gives the same page many times, so that none is taken.
+    let mut give = input(0x10, &[(0, 0x0108_0000), (4, 1), (0xc, PAGES)]);
+    let page = host.ring(4096);
+    give.extend((0..PAGES).flat_map(|_| page.to_be_bytes()));
+    // The same command in all slots, with the same mailboxes.
+    host.post(0, &give, 0x10);
+    let mut entry = [0; 64];
+    host.queue.copy_out(0, &mut entry);
+    for slot in 1..SLOTS {
+        host.queue.copy_in(slot * 64, &entry);
+    }
+    host.ring_bell((1 << SLOTS) - 1);
+    let work = |host: &Host| {
+        let dma = host.nic.side().counts().dma;
+        let looks = host.nic.state().objects.mkeys.steps();
+        dma.reads + dma.writes + looks + (dma.read_bytes + dma.written_bytes) / 512
+    };
+    let one = 2 * 4 * u64::from(PAGES);
+    let (mut steps, mut before) = (0, work(&host));
+    while (0..SLOTS).any(|slot| host.take(slot, 0x10).is_none()) {
+        host.step();
+        let now = work(&host);
+        assert!(now - before <= STEPS_PER_TURN + one, "{} in a step", now - before);
+        (before, steps) = (now, steps + 1);
+        assert!(steps < 1000, "commands are never answered");
+    }
+    assert!(steps > 4, "all in {steps} steps");
+}
+
+/// DESTROY_UCTX ends what a step has time for, and the rest when it is asked again.
+#[test]
+fn a_user_context_with_many_objects_ends_in_bounded_steps() {
+    let mut host = Host::up();
+    let uid = host.ok(&input(0x40, &[(0, 0x0a04_0000)]), 0x10).word(8);
+    let mut count = 0;
+    let alloc_pd = words(&[0x0800_0000 | uid, 0, 0, 0]);
+    while host.command(&alloc_pd, 0x10).status() == 0 {
+        count += 1;
+    }
+    let looks = |host: &Host| host.nic.state().objects.mkeys.steps();
+    let destroy = words(&[0x0a06_0000, 0, uid, 0]);
+    let mut asked = 0;
+    loop {
+        let before = looks(&host);
+        let status = host.command(&destroy, 0x10).status();
+        assert!(looks(&host) - before <= STEPS_PER_TURN + 64, "{}", looks(&host) - before);
+        asked += 1;
+        if status == 0 {
+            break;
+        }
+        assert_eq!(status, RESOURCE_BUSY);
+        assert!(asked < 1000, "it never ends");
+    }
+    assert!(count > 1000, "{count}");
+    assert!(host.nic.state().objects.pds.is_empty());
 }

@@ -2,8 +2,11 @@
 
 mod common;
 
-use common::roce::{Peer, RC, TestQp, Two, Work, data, inline, pattern, work};
+use common::roce::{Peer, RC, TestQp, Two, Work, create_qp, data, inline, pattern, work};
 use common::words;
+
+const BAD_RESOURCE: u8 = 5;
+const RESOURCE_BUSY: u8 = 6;
 
 const SEND: u32 = 0x0a;
 const SEND_INVAL: u32 = 0x01;
@@ -293,4 +296,94 @@ fn a_programs_queue_pair_registers_no_io_addresses() {
     assert_eq!(two.a.polled()[0].syndrome(), 0x06);
     let log = format!("{:?}", two.a.host.nic.log().last());
     assert!(log.contains("without fre"), "{log}");
+}
+
+/// Queue pairs of the driver's own for UMR name no protection domain, or one that there is.
+#[test]
+fn a_umr_queue_pair_lets_go_of_nothing_that_it_does_not_hold() {
+    const UMR_ST: u32 = 0xc;
+    let mut two = Two::new();
+    let next = two.a.pd + 1;
+    let mut create = create_qp(UMR_ST, next, two.a.uar, two.a.cqn, two.a.memory.iova());
+    create.extend(two.a.memory.iova().to_be_bytes());
+    assert_eq!(two.a.host.refused(&create, BAD_RESOURCE), "pd");
+    two.a.pd = 0;
+    let qp = two.a.create_qp(UMR_ST);
+    two.a.pd = two.a.host.short(0x800, 0);
+    assert_eq!(two.a.pd, next);
+    two.a.pa_key(1 << 10);
+    two.a.host.short(0x501, qp.qpn);
+    let dealloc = words(&[0x0801_0000, 0, next, 0]);
+    assert_eq!(two.a.host.refused(&dealloc, RESOURCE_BUSY), "pd");
+}
+
+/// A key that the driver's own queue pair moves holds the domain where it is, and no other.
+#[test]
+fn a_key_holds_the_domain_that_it_was_moved_to() {
+    const UMR_ST: u32 = 0xc;
+    const PD: u64 = 1 << 7;
+    let mut two = Two::new();
+    let from = two.a.host.short(0x800, 0);
+    let to = two.a.host.short(0x800, 0);
+    let main = std::mem::replace(&mut two.a.pd, from);
+    let key = two.a.free_key(MTT, 4);
+    two.a.pd = main;
+    let (mut qa, qb) = (two.a.create_qp(UMR_ST), two.b.create_qp(RC));
+    let (to_b, _) = two.targets(&qa, &qb);
+    two.a.connect(&qa, UMR_ST, &to_b, 8);
+    let mut move_to = |two: &mut Two, pd: u32| {
+        let mut bytes = words(&[INLINE, 0]);
+        bytes.extend(PD.to_be_bytes());
+        bytes.resize(48, 0);
+        bytes.extend(words(&[0, 0, 0, pd]));
+        bytes.resize(48 + 64, 0);
+        two.a.post_send(&mut qa, &umr(key), &bytes);
+        two.run();
+        two.a.polled()[0].opcode()
+    };
+    let dealloc = |pd: u32| words(&[0x0801_0000, 0, pd, 0]);
+    assert_eq!(two.a.host.refused(&dealloc(from), RESOURCE_BUSY), "pd");
+    assert_eq!(move_to(&mut two, to), 0, "{:?}", two.a.host.nic.log().last());
+    assert_eq!(two.a.host.refused(&dealloc(to), RESOURCE_BUSY), "pd");
+    two.a.host.ok(&dealloc(from), 0x10);
+    assert_eq!(move_to(&mut two, from), 13, "a domain that is gone");
+    two.a.host.short(0x202, key >> 8);
+    two.a.host.ok(&dealloc(to), 0x10);
+}
+
+/// Who may not choose I/O addresses changes neither where a key over pages ends, nor how large its
+/// pages are, nor what it permits: whole pages lie behind it, of which its program has a part.
+#[test]
+fn a_programs_queue_pair_widens_no_key_of_pages() {
+    const LEN: u64 = 1;
+    const PAGE_SIZE: u64 = 2;
+    const START_ADDR: u64 = 1 << 6;
+    const KEY: u64 = 1 << 13;
+    let rights = (17..=21).map(|bit| 1_u64 << bit);
+    let reach = [LEN, PAGE_SIZE, START_ADDR].into_iter().chain(rights);
+    let all: Vec<(u64, bool)> =
+        reach.map(|mask| (mask, true)).chain([(KEY, false), (FREE_MASK, false)]).collect();
+    for has_fre in [false, true] {
+        for (mask, is_reach) in &all {
+            let mut two = Two::new();
+            let mut qa = if has_fre { two.a.create_qp(RC) } else { two.a.create_programs_qp(RC) };
+            let qb = two.b.create_qp(RC);
+            two.connect(RC, &qa, &qb);
+            let key = two.a.free_key(MTT, 4);
+            let mut bytes = words(&[INLINE, 0]);
+            bytes.extend(mask.to_be_bytes());
+            bytes.resize(48, 0);
+            // Large pages and many bytes; all rights.
+            bytes.extend(words(&[BOUND, 0xffff_ff00, 0, 1 << 24, 0, 0, 0, 1 << 31]));
+            bytes.resize(48 + 0x38, 0);
+            bytes.extend(words(&[31, 0]));
+            two.a.post_send(&mut qa, &umr(key), &bytes);
+            two.run();
+            let done = two.a.polled();
+            let syndrome = if done[0].opcode() == 0 { 0 } else { done[0].syndrome() };
+            let is_refused = *is_reach && !has_fre;
+            let log = two.a.host.nic.log().last();
+            assert_eq!(syndrome, if is_refused { 6 } else { 0 }, "{mask:#x} {has_fre}: {log:?}");
+        }
+    }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use ferrocx_bus::DmaBuf;
 
-use common::roce::{Peer, TestQp, Two, data, inline, pattern, work};
+use common::roce::{Peer, TestQp, Two, create_qp, data, inline, pattern, work};
 use common::{input, words};
 
 const XRC: u32 = 3;
@@ -114,4 +114,21 @@ fn a_queue_of_another_xrc_domain_is_refused() {
     two.run();
     assert_eq!(two.b.polled()[0].syndrome(), 0x12, "remote invalid request");
     assert_eq!(two.a.state(&qa), 6);
+}
+
+#[test]
+fn a_queue_pair_keeps_its_xrc_domain() {
+    const BAD_RESOURCE: u8 = 5;
+    const RESOURCE_BUSY: u8 = 6;
+    let (mut two, ..) = connected();
+    let xrcd = two.a.host.short(0x80e, 0);
+    let qp = two.a.create_xrc(xrcd);
+    let dealloc = words(&[0x080f_0000, 0, xrcd, 0]);
+    assert_eq!(two.a.host.refused(&dealloc, RESOURCE_BUSY), "xrcd");
+    two.a.host.short(0x501, qp.qpn);
+    two.a.host.ok(&dealloc, 0x10);
+    let mut create = create_qp(XRC, two.a.pd, two.a.uar, two.a.cqn, two.a.memory.iova());
+    create[0xb0..0xb4].copy_from_slice(&xrcd.to_be_bytes());
+    create.extend(two.a.memory.iova().to_be_bytes());
+    assert_eq!(two.a.host.refused(&create, BAD_RESOURCE), "xrcd");
 }

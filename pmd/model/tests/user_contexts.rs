@@ -4,8 +4,10 @@
 mod common;
 
 use common::objects::*;
+use common::roce::create_qp;
 use common::{Host, be32, input, words};
 use ferrocx_model::NicConfig;
+use ferrocx_model::objects::mkey::Translation;
 
 const BAD_PARAM: u8 = 3;
 const BAD_RESOURCE: u8 = 5;
@@ -182,6 +184,116 @@ fn a_user_context_gets_no_key_to_all_memory() {
     assert_eq!(host.refused(&by(uid, &put(&queue, 0x20, 1 << 31)), BAD_PARAM), "rlky");
 }
 
+/// Whatever reaches memory that nobody gave to a user context, or protection domains of others, in
+/// every command that can ask for it: the driver gets it, a user context does not.
+#[test]
+fn what_reaches_beyond_its_own_memory_is_for_the_driver() {
+    const RLKY: u32 = 1 << 4;
+    const FRE: u32 = 1 << 11;
+    const UMR: u32 = 0xc << 16;
+    const GSI: u32 = 8 << 16;
+    let mut host = Host::up();
+    let uid = host.context();
+    let (ours, umem, _) = host.user_base(uid);
+    let driver = host.base();
+    let xrcd = host.short(0x80e, 0);
+    let mut commands = |base: &Base, uid: u32| {
+        let tisn = host.make(uid, &create_tis(base.td));
+        let (record, page) = (host.ring(64), host.ring(4096));
+        let with = |mut bytes: Vec<u8>, changes: &[(usize, u32)]| {
+            for (at, word) in changes {
+                let old = be32(&bytes, *at);
+                bytes[*at..at + 4].copy_from_slice(&(old | word).to_be_bytes());
+            }
+            bytes
+        };
+        let listed = |mut bytes: Vec<u8>| {
+            bytes.extend(page.to_be_bytes());
+            bytes
+        };
+        let qp = |st: u32| {
+            let mut bytes = listed(create_qp(0, base.pd, base.uar, base.cqn, record));
+            bytes[0x88..0x8c].fill(0);
+            with(bytes, &[(0x18, st)])
+        };
+        let srq = [
+            (0, 0x0705_0000),
+            (0x10, 4 << 24),
+            (0x14, 2 << 24 | xrcd),
+            (0x18, base.cqn),
+            (0x28, base.pd),
+            (0x38, (record >> 32) as u32),
+            (0x3c, record as u32),
+        ];
+        let srq = listed(input(0x110, &srq));
+        let key = |mode: u32, octwords: u32| {
+            let set = [
+                (0, 0x0200_0000),
+                (0x10, mode << 8 | 1 << 10),
+                (0x14, 0xffff_ff00),
+                (0x1c, base.pd),
+                (0x2c, 4096 * octwords),
+                (0x44, octwords),
+                (0x48, 12),
+                (0x60, octwords),
+            ];
+            input(0x110 + 16 * octwords as usize, &set)
+        };
+        let sq = create_sq(base, tisn, 4, record, page);
+        let rq = create_rq(base, 4, record, page);
+        let eq = create_eq(base.uar, 4, 0, 0x200, page);
+        vec![
+            (qp(0), None),
+            (with(qp(0), &[(0x20, RLKY)]), Some("rlky")),
+            (with(qp(0), &[(0x88, FRE)]), Some("fre")),
+            (qp(UMR), Some("st")),
+            (qp(GSI), Some("st")),
+            (sq.clone(), None),
+            (with(sq, &[(0x20, 1 << 31)]), Some("rlky")),
+            (rq.clone(), None),
+            (with(rq, &[(0x20, 1 << 31)]), Some("rlky")),
+            (srq.clone(), None),
+            (with(srq, &[(0x14, 1 << 28)]), Some("rlky")),
+            // A key over listed pages; one that has none; over all memory.
+            (key(1, 1), Some("klm_pas_mtt")),
+            (key(1, 0), None),
+            (create_pa_mkey(base.pd, 1), Some("access_mode")),
+            (eq, Some("uid")),
+        ]
+    };
+    let (for_user, for_driver) = (commands(&ours, uid), commands(&driver, 0));
+    for (number, (command, _)) in for_driver.iter().enumerate() {
+        let done = host.command(command, 0x10);
+        let log = host.nic.log().last();
+        assert_eq!(done.status(), 0, "{number} for the driver: {log:?}");
+    }
+    for (number, (command, refused)) in for_user.iter().enumerate() {
+        let done = host.command(&by(uid, command), 0x10);
+        let log = host.nic.log().last().map(|refusal| refusal.field);
+        match refused {
+            None => assert_eq!(done.status(), 0, "{number}: {log:?}"),
+            Some(field) => {
+                assert_ne!(done.status(), 0, "{number}, {field}");
+                assert_eq!(log, Some(*field), "{number}");
+            }
+        }
+    }
+    // What was lent for reading only is not written: each page says so, whatever the key does.
+    let page = host.ring(4096);
+    let reader = host.make(uid, &put(&create_umem(0, &[page]), 0x34, page as u32 | 1));
+    for (umem, looks_at_pages) in [(reader, true), (umem, false)] {
+        let offset = if looks_at_pages { 0 } else { 0x1000 - 0x40 };
+        let key = put(&create_umem_mkey(ours.pd, umem, 4096), 0x6c, offset);
+        let index = host.make(uid, &key);
+        let Translation::Mtt { pg_access, .. } =
+            &host.nic.state().objects.mkeys.get(index).expect("created").translation
+        else {
+            panic!("a key of pages")
+        };
+        assert_eq!(*pg_access, looks_at_pages);
+    }
+}
+
 #[test]
 fn queues_lie_where_their_user_memory_says() {
     let mut host = Host::up();
@@ -212,6 +324,42 @@ fn queues_lie_where_their_user_memory_says() {
     assert_eq!(host.refused(&by(uid, &short(0xa0a, umem)), RESOURCE_BUSY), "umem_id");
     host.ok(&by(uid, &short(0x401, base.cqn)), 0x10);
     host.ok(&by(uid, &short(0xa0a, umem)), 0x10);
+}
+
+/// An entry of 128 bytes that began at the end of a page would end behind it, in memory that is not
+/// the ring's.
+#[test]
+fn no_entry_straddles_two_pages() {
+    const CQE_128: u32 = 1 << 21;
+    let mut host = Host::up();
+    let uid = host.context();
+    let (base, umem, _) = host.user_base(uid);
+    // The memory starts 0x40 bytes into its first page.
+    for (offset, is_whole) in [(0x40, true), (0x80, false), (0xfc0, true), (0, false)] {
+        let cq = put(&create_umem_cq(&base, umem, offset, 8), 0x10, 1 << 25 | CQE_128);
+        if is_whole {
+            host.make(uid, &cq);
+        } else {
+            assert_eq!(host.refused(&by(uid, &cq), BAD_PARAM), "wq_umem_offset", "{offset:#x}");
+        }
+    }
+    // The same for listed pages, in units of 64 bytes, and for receive entries of 128 bytes.
+    let driver = host.base();
+    let (record, page) = (host.ring(64), host.ring(8192));
+    let mut cq = put(&create_cq(driver.uar, driver.eqn, 4, record, page), 0x10, CQE_128);
+    let mut rq = put(&create_rq(&driver, 4, record, page), 0x70, 7 << 16 | 4);
+    for bytes in [&mut cq, &mut rq] {
+        bytes.extend((page + 4096).to_be_bytes());
+    }
+    for (units, is_whole) in [(2, true), (1, false), (3, false)] {
+        for command in [put(&cq, 0x18, units << 6), put(&rq, 0x54, units << 16)] {
+            if is_whole {
+                host.ok(&command, 0x10);
+            } else {
+                assert_eq!(host.refused(&command, BAD_PARAM), "page_offset", "{units}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -254,10 +402,7 @@ fn memory_objects_and_their_keys_are_checked() {
     );
     let index = host.make(uid, &key);
     let mkey = host.nic.state().objects.mkeys.get(index).expect("created");
-    let ferrocx_model::objects::mkey::Translation::Mtt { pages: found, .. } = &mkey.translation
-    else {
-        panic!("a key of pages")
-    };
+    let Translation::Mtt { pages: found, .. } = &mkey.translation else { panic!("a key of pages") };
     assert_eq!(found[..], [pages[1] | 3, pages[2] | 3]);
     for (at, value, status, field) in [
         (0x64, umem_of_driver, BAD_RESOURCE, "mkey_umem_id"),

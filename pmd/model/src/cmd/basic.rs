@@ -14,7 +14,7 @@ use ferrocx_prm::mkey::{AccessMode, Klm, Ksm, Mkc};
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
-use super::umem;
+use super::{memic, umem};
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
@@ -106,18 +106,24 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let (fixed, tail) = (input.fixed, input.tail);
     let context = fixed.memory_key_mkey_entry();
     check_mkc(&context)?;
-    let objects = &mut exec.ctx.state.objects;
+    let objects = &exec.ctx.state.objects;
     let pd = context.pd();
     ensure(objects.pds.contains(pd), || Refused::resource("pd", pd))?;
-    drivers_only(objects, "access_mode", context.access_mode() == AccessMode::PA)?;
-    let octwords = fixed.translations_octword_actual_size();
-    let (translation, umem) = if fixed.mkey_umem_valid() {
+    // Nor may they reach memory of the device that the driver gave to others.
+    let (mode, octwords) = (context.access_mode(), fixed.translations_octword_actual_size());
+    drivers_only(objects, "access_mode", matches!(mode, AccessMode::PA | AccessMode::MEMIC))?;
+    let (translation, pin) = if fixed.mkey_umem_valid() {
         let (translation, pin) = user_pages(objects, &fixed)?;
         (translation, Some(pin))
+    } else if mode == AccessMode::MEMIC {
+        let (translation, pin) = memic::key_memory(exec.ctx.state, &context, octwords)?;
+        (translation, Some(pin))
     } else {
+        drivers_only(objects, "klm_pas_mtt", mode == AccessMode::MTT && octwords != 0)?;
         (translation(&context, octwords, tail, fixed.pg_access())?, None)
     };
     drivers_only(objects, "klm_pas_mtt", translation.names(RESERVED_LKEY))?;
+    let start = if mode == AccessMode::MEMIC { 0 } else { context.start_addr() };
     let key = Mkey {
         variant: u8::try_from(context.mkey_7_0()).unwrap_or(0),
         is_free: context.free(),
@@ -125,12 +131,13 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         held_pd: pd,
         qpn: context.qpn(),
         rights: Rights::of(&context),
-        start: context.start_addr(),
+        start,
         len: (!context.length64()).then(|| context.len()),
         translation,
-        umem,
+        pin,
         context,
     };
+    let objects = &mut exec.ctx.state.objects;
     let index = objects.mkeys.insert(key).map_err(|full| Refused::full("mkey_index", full))?;
     objects.pds.hold(pd);
     Ok(CreateMkeyOut::zeroed().with_mkey_index(index).0.to_vec())
@@ -145,15 +152,17 @@ fn user_pages(objects: &Objects, input: &CreateMkeyIn) -> Answer<(Translation, P
     })?;
     let region = (context.start_addr(), context.len());
     let place = (input.mkey_umem_id(), input.mkey_umem_offset());
-    let (pages, pin) = umem::key_pages(objects, place, log_page_size, region)?;
-    Ok((Translation::Mtt { pages, log_page_size, pg_access: input.pg_access() }, pin))
+    let (pages, pin, is_writable) = umem::key_pages(objects, place, log_page_size, region)?;
+    // What the kernel lent for reading only is not written, whatever the program says.
+    let pg_access = input.pg_access() || !is_writable;
+    Ok((Translation::Mtt { pages, log_page_size, pg_access }, pin))
 }
 
 /// Refuses what no capability advertises.
 fn check_mkc(context: &Mkc) -> Answer<()> {
     let mode = context.access_mode();
-    ensure(mode.0 <= AccessMode::KSM.0, || {
-        Refused::param("access_mode", mode.0, "only PA, MTT, KLM and KSM are supported")
+    ensure(mode.0 <= AccessMode::KSM.0 || mode == AccessMode::MEMIC, || {
+        Refused::param("access_mode", mode.0, "only PA, MTT, KLM, KSM and MEMIC are supported")
     })?;
     ensure(context.ma_translation_mode() == 0, || {
         let value = context.ma_translation_mode();

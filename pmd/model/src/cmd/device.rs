@@ -111,6 +111,9 @@ fn manage_pages(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     own_function(input.fixed.function_id(), other, "embedded_cpu_function")?;
     let count = input.fixed.input_num_entries() as usize;
     let ctx = &mut *exec.ctx;
+    // Each is looked up and listed, or taken from the list.
+    let listed = if input.op_mod == 2 { ctx.state.pages.len() } else { input.tail.len() / 8 };
+    ctx.state.objects.mkeys.work(4 * count.min(listed) as u64);
     let taken = match input.op_mod {
         0 => {
             ensure(count == 0, || {
@@ -209,6 +212,8 @@ fn teardown_hca(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             Refused::param("profile", profile, "fast_teardown is not advertised")
         })?;
         let ctx = &mut *exec.ctx;
+        let memory = &ctx.state.objects.device_memory;
+        memory.pages().for_each(|pages| ctx.side.open_memory(pages, false));
         ctx.state.drop_objects();
         ctx.state.hca = HcaState::Enabled;
         ctx.state.was_forced_down = profile == PROFILE_FORCE;

@@ -4,7 +4,9 @@ use ferrocx_prm::cmd::{InputHeader, Opcode};
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler};
-use super::{basic, device, flow, queues, registers, roce, transport, user, vport, work_queues};
+use super::{
+    basic, device, flow, memic, queues, registers, roce, transport, user, vport, work_queues,
+};
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::device::state::HcaState;
 use crate::objects::SHARED_UID;
@@ -59,6 +61,7 @@ fn handler(opcode: Opcode, has_roce: bool) -> Option<Handler> {
         .or_else(|| registers::handler(opcode))
         .or_else(|| user::handler(opcode))
         .or_else(|| roce::handler(opcode).filter(|_| has_roce))
+        .or_else(|| memic::handler(opcode).filter(|_| has_roce))
 }
 
 /// Refuses what the function is not ready for. Source: reference 3.1, 2.2 (BAD_SYS_STATE).

@@ -268,6 +268,8 @@ pub(super) fn wipe(objects: &mut Objects, uid: u16) {
             objects.flow_tables.get_mut(*id).map(|table| std::mem::take(&mut table.groups));
         for group in groups.unwrap_or_default() {
             let group = objects.flow_groups.remove(group);
+            let entries = group.as_ref().map_or(0, |group| group.entries.len());
+            objects.mkeys.work(1 + entries as u64);
             for entry in group.iter().flat_map(|group| group.entries.values()) {
                 fte::release(objects, entry);
             }

@@ -46,7 +46,7 @@ fn hold(objects: &mut Objects, entry: &FlowEntry) {
         match destination {
             FlowDest::Table(id) => objects.flow_tables.hold(*id),
             FlowDest::Tir(tirn) => objects.tirs.hold(*tirn),
-        };
+        }
     }
     for counter in &entry.counters {
         objects.flow_counters.hold(*counter);

@@ -56,7 +56,7 @@ impl CommandQueue {
 
     /// Starts what was rung, until this step has done enough.
     fn start_rung(&mut self, ctx: &mut Ctx<'_>, datapath: &mut DataPath) {
-        while !self.rung.is_empty() && !ctx.state.objects.mkeys.is_turn_over() {
+        while !self.rung.is_empty() && !ctx.is_turn_over() {
             let slot = self.rung.remove(0);
             self.start(ctx, datapath, slot);
         }

@@ -59,6 +59,7 @@ fn create_eq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),
         len_bytes: EQE_BYTES << context.log_eq_size(),
+        log_entry: EQE_BYTES.trailing_zeros(),
     };
     let mask = input.fixed.event_bitmask();
     let mut events = [0; 4];
@@ -155,6 +156,7 @@ fn cq_source(context: &Cqc, cqe_bytes: u32, umem: Option<(u32, u64)>) -> Answer<
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),
         len_bytes: u64::from(cqe_bytes) << log_size,
+        log_entry: cqe_bytes.trailing_zeros(),
     };
     Ok(RingSource {
         place,

@@ -17,13 +17,32 @@ pub(super) struct RingPlace {
     pub(super) page_offset: u32,
     /// Bytes of the ring.
     pub(super) len_bytes: u64,
+    /// Log2 of the bytes of its largest entry, none of which may straddle two pages.
+    pub(super) log_entry: u32,
+}
+
+/// Largest `log_page_size`, minus 12: most contexts have five bits for it.
+const MAX_LOG_PAGE: u32 = 31;
+
+impl RingPlace {
+    /// Entries stand at multiples of their size in a page, or they would end in memory behind it,
+    /// which is not the ring's.
+    fn check_start(&self, field: &'static str, start: u64) -> Answer<()> {
+        ensure(start.is_multiple_of(1 << self.log_entry), || {
+            Refused::param(field, start, "the ring does not start at a multiple of its entries")
+        })
+    }
 }
 
 /// Decodes a page list. Whether the pages are mapped shows when they are used, as on a real bus.
 pub(super) fn ring(place: &RingPlace, tail: &[u8]) -> Answer<QueueMemory> {
+    ensure(place.log_page_size <= MAX_LOG_PAGE, || {
+        Refused::param("log_page_size", place.log_page_size, "above 31: no page is that large")
+    })?;
     let log_page_size = place.log_page_size + 12;
     let page_bytes = 1_u64 << log_page_size;
     let offset = u64::from(place.page_offset) * (page_bytes / 64);
+    place.check_start("page_offset", offset)?;
     let needed = (offset + place.len_bytes).div_ceil(page_bytes);
     let given = (tail.len() / 8) as u64;
     ensure(needed <= given, || {
@@ -83,6 +102,7 @@ impl RingSource {
         ensure(start.is_multiple_of(64), || {
             Refused::param("wq_umem_offset", offset, "the queue does not start at 64 bytes")
         })?;
+        self.place.check_start("wq_umem_offset", start)?;
         let page = |at: u64| usize::try_from(at >> umem.log_page_size).unwrap_or(usize::MAX);
         let pages = umem.pages[page(start)..page(start + len - 1) + 1].to_vec();
         let inside = start & ((1 << umem.log_page_size) - 1);

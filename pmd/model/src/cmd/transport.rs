@@ -100,7 +100,7 @@ fn hold_target(objects: &mut Objects, target: TirTarget) {
     match target {
         TirTarget::Direct { rqn } => objects.rqs.hold(rqn),
         TirTarget::Indirect { rqtn } => objects.rqts.hold(rqtn),
-    };
+    }
 }
 
 fn release_target(objects: &mut Objects, target: TirTarget) {

@@ -69,13 +69,13 @@ pub(super) fn destroy(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
 }
 
 /// Pages of 2^`log_page_size` bytes for a key of `len` bytes, whose first lies at an offset in user
-/// memory; each as a key has it, with what it permits.
+/// memory; each as a key has it, with what it permits; and whether that is to write.
 pub(super) fn key_pages(
     objects: &Objects,
     (id, offset): (u32, u64),
     log_page_size: u32,
     (start, len): (u64, u64),
-) -> Answer<(Vec<u64>, Pin)> {
+) -> Answer<(Vec<u64>, Pin, bool)> {
     let umem = find(objects, "mkey_umem_id", id)?;
     ensure((LOG_PAGE_BASE..=umem.log_page_size).contains(&log_page_size), || {
         Refused::param("log_page_size", log_page_size, "above that of the user memory, or below 12")
@@ -107,7 +107,7 @@ pub(super) fn key_pages(
         let page = usize::try_from(at >> umem.log_page_size).unwrap_or(usize::MAX);
         (umem.pages[page] + (at & ((1 << umem.log_page_size) - 1))) | rights
     };
-    Ok((pages.map(address).collect(), umem.pin.clone()))
+    Ok((pages.map(address).collect(), umem.pin.clone(), umem.is_writable))
 }
 
 /// The user memory of this number, if the caller may name it.

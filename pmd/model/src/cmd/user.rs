@@ -25,6 +25,11 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     })
 }
 
+/// Work of removing an object: a command, without its delivery.
+const OBJECT_WORK: u64 = 4;
+/// Places of a table that are searched in the time of an access to memory.
+const PLACES_PER_STEP: u64 = 4;
+
 fn create(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<CreateUctx>(exec, input, |exec, input| {
         let cap = input.uctx().cap();
@@ -41,14 +46,16 @@ fn destroy(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let contexts = &exec.ctx.state.objects.user_contexts;
         ensure(contexts.contains(uid), || Refused::resource("uid", uid))?;
         let all = wipe(exec, uid);
-        // The driver or another context still names what is left; with that gone, it may try again.
+        // The driver or another context still names what is left, or it was too much for one step:
+        // later it may try again.
         ensure(all, || Refused::busy("uid", uid))?;
         exec.ctx.state.objects.user_contexts.remove(uid);
         Ok(DestroyUctxOut::zeroed())
     })
 }
 
-/// Removes the objects of a user context, those that name others first; whether all of them went.
+/// Removes the objects of a user context, those that name others first, until this step has done
+/// enough; whether all of them went.
 fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
     let uid = u16::try_from(uid).unwrap_or(SHARED_UID);
     let objects = &mut exec.ctx.state.objects;
@@ -56,7 +63,13 @@ fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
     let mut left = !objects.flow_tables.of_user(uid).is_empty();
     macro_rules! remove {
         ($($table:ident $opcode:ident)*) => { $(
+            let objects = &mut exec.ctx.state.objects;
+            objects.mkeys.work(objects.$table.numbers() as u64 / PLACES_PER_STEP);
             for number in exec.ctx.state.objects.$table.of_user(uid) {
+                if exec.ctx.is_turn_over() {
+                    return false;
+                }
+                exec.ctx.state.objects.mkeys.work(OBJECT_WORK);
                 let mut input = [0; 16];
                 input[..2].copy_from_slice(&Opcode::$opcode.0.to_be_bytes());
                 input[8..12].copy_from_slice(&number.to_be_bytes());
@@ -128,7 +141,6 @@ fn is_own(
         | Opcode::ALLOC_FLOW_COUNTER
         | Opcode::ALLOC_Q_COUNTER
         | Opcode::CREATE_MKEY
-        | Opcode::CREATE_EQ
         | Opcode::CREATE_CQ
         | Opcode::CREATE_QP
         | Opcode::CREATE_SQ

@@ -83,6 +83,7 @@ fn work_queue(objects: &Objects, context: Wq, tail: &[u8]) -> Answer<WorkQueue> 
         log_page_size: context.log_wq_pg_sz(),
         page_offset: context.page_offset(),
         len_bytes: 1 << (log_size + context.log_wq_stride()),
+        log_entry: context.log_wq_stride(),
     };
     let in_umem = || (context.wq_umem_id(), context.wq_umem_offset());
     let source = RingSource {
@@ -193,7 +194,6 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         posted: 0,
         executed: 0,
         is_active: false,
-        in_line: false,
         wqe_progress: 0,
         error_reported: false,
         stats: QueueStats::default(),
@@ -340,7 +340,7 @@ fn create_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     match held {
         RqHold::Pd(pd) => objects.pds.hold(pd),
         RqHold::Rmp(rmpn) => objects.rmps.hold(rmpn),
-    };
+    }
     Ok(CreateRqOut::zeroed().with_rqn(rqn).0.to_vec())
 }
 

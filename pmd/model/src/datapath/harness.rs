@@ -156,6 +156,7 @@ impl Port {
     /// Runs `action` as a step of the device would.
     pub(super) fn with<R>(&mut self, action: impl FnOnce(&mut DataPath, &mut Ctx<'_>) -> R) -> R {
         let Self { side, state, datapath, now_ns, .. } = self;
+        state.objects.mkeys.start_turn();
         let mem = side.memory();
         action(datapath, &mut Ctx { side, mem: &mem, state, now_ns: *now_ns })
     }
@@ -275,7 +276,6 @@ impl Port {
             wqe_progress: 0,
             error_reported: false,
             is_active: false,
-            in_line: false,
             stats: QueueStats::default(),
             context: Sqc::zeroed(),
         };
@@ -346,7 +346,7 @@ impl Port {
             start: iova,
             len: Some(len),
             translation: Translation::Pa,
-            umem: None,
+            pin: None,
             context: Default::default(),
         };
         self.state.objects.mkeys.insert(key).expect("a key") << 8 | 0x5a

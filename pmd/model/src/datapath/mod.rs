@@ -14,8 +14,6 @@ mod harness;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
-
 use ferrocx_prm::init_seg::CqArm;
 
 use crate::device::state::Ctx;
@@ -25,7 +23,7 @@ use crate::eth::sq::{self, Transmit};
 use crate::objects::{QueueMemory, QueueState};
 use crate::queue::completion;
 use crate::queue::cq::{self, Completions};
-use crate::roce::work::Roce;
+use crate::roce::work::{Active, Roce};
 use crate::wire::{Fcs, Received, Unplugged, Wire};
 
 pub use crate::eth::receiver::ReceiveDrops;
@@ -49,8 +47,9 @@ pub struct DataPath {
     carrier: Option<bool>,
     /// Whether the port's transmitter is on, as the wire was told.
     transmits: bool,
-    /// Send queues that were rung and are not done, in the order of their turns.
-    active: VecDeque<u32>,
+    /// Send queues that were rung and are not done, in the order of their turns; one that was
+    /// destroyed since stands there until its turn comes.
+    active: Active,
     transmit: Transmit,
     recent: Recent,
     receive: Receiver,
@@ -65,7 +64,7 @@ impl Default for DataPath {
             wire: Box::new(Unplugged::default()),
             carrier: None,
             transmits: true,
-            active: VecDeque::new(),
+            active: Active::default(),
             transmit: Transmit::default(),
             recent: Recent::default(),
             receive: Receiver::default(),
@@ -183,7 +182,7 @@ impl DataPath {
                 let frame = Received { bytes: frame, fcs: Fcs::Good };
                 take(ctx, receive, &frame, Origin::Own(domain));
             }
-            if ctx.state.objects.mkeys.is_turn_over() {
+            if ctx.is_turn_over() {
                 break;
             }
         }
@@ -198,7 +197,7 @@ impl DataPath {
             }
             taken += frame.fcs.frames();
             take(ctx, receive, frame, Origin::Wire);
-            if ctx.state.objects.mkeys.is_turn_over() {
+            if ctx.is_turn_over() {
                 break;
             }
         }
@@ -208,7 +207,7 @@ impl DataPath {
     }
 
     fn run_queues(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        if self.active.is_empty() {
+        if self.active.len() == 0 {
             // What a delaying wire holds back still wants its turn.
             return self.wire.flush(ctx.now_ns);
         }
@@ -217,14 +216,11 @@ impl DataPath {
         let mut out = Output { wire: &mut **wire, loopback };
         // Those that had no turn come first in the next step.
         for _ in 0..active.len().min(MAX_TURNS) {
-            let Some(sqn) = active.pop_front() else { break };
-            let stays = sq::run(ctx, transmit, completions, &mut out, sqn);
-            if stays {
-                active.push_back(sqn);
-            } else if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
-                sq.in_line = false;
+            let Some(sqn) = active.take() else { break };
+            if sq::run(ctx, transmit, completions, &mut out, sqn) {
+                active.add(sqn);
             }
-            if ctx.state.objects.mkeys.is_turn_over() {
+            if ctx.is_turn_over() {
                 break;
             }
         }
@@ -236,11 +232,8 @@ impl DataPath {
     ///
     /// `rung` holds the eight bytes of the doorbell when they are known to name this SQ.
     pub fn send_doorbell(&mut self, ctx: &mut Ctx<'_>, sqn: u32, rung: Option<u64>) {
-        if sq::doorbell(ctx, sqn, rung)
-            && let Some(sq) = ctx.state.objects.sqs.get_mut(sqn)
-            && !std::mem::replace(&mut sq.in_line, true)
-        {
-            self.active.push_back(sqn);
+        if sq::doorbell(ctx, sqn, rung) {
+            self.active.add(sqn);
         }
     }
 
@@ -271,11 +264,8 @@ impl DataPath {
         let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) else { return };
         match sq.state {
             QueueState::Error if from != QueueState::Error => {
-                if sq::flush(ctx, &mut self.transmit, &mut self.completions, sqn)
-                    && let Some(sq) = ctx.state.objects.sqs.get_mut(sqn)
-                    && !std::mem::replace(&mut sq.in_line, true)
-                {
-                    self.active.push_back(sqn);
+                if sq::flush(ctx, &mut self.transmit, &mut self.completions, sqn) {
+                    self.active.add(sqn);
                 }
                 return;
             }
@@ -285,10 +275,7 @@ impl DataPath {
             }
             QueueState::Ready | QueueState::Error => {}
         }
-        if let Some(sq) = ctx.state.objects.sqs.get_mut(sqn) {
-            sq.in_line = false;
-        }
-        self.active.retain(|active| *active != sqn);
+        self.active.remove(sqn);
     }
 
     /// MODIFY_RQ changed the state (already stored): flush or start over.

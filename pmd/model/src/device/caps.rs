@@ -5,8 +5,8 @@
 
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{
-    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap, cap_type,
-    nic_flow_table,
+    AtomicCap, CAP_PAGE_BYTES, DeviceMemCap, EthCap, FlowTableProps, HcaCap, QosCap, RoceCap,
+    cap_type, nic_flow_table,
 };
 use ferrocx_prm::cmd::user::uctx_cap;
 use ferrocx_prm::layout::Field;
@@ -66,6 +66,22 @@ pub mod log_max {
     pub const MC_LIST: u32 = 0xb;
     /// VLANs of the vport; the list size field has 12 bits.
     pub const VLAN_LIST: u32 = 0xb;
+}
+
+/// Memory of the device. Source: reference 4.12.
+pub mod memic {
+    use std::ops::Range;
+
+    /// Part of the BAR that shows it: as much as Linux has numbers for pages of it.
+    pub const BAR: Range<u64> = (31 << 20)..(32 << 20);
+    /// Bytes of it, and of the largest piece.
+    pub const BYTES: u32 = 128 << 10;
+    /// Log2 of the bytes of the smallest piece, of which others are multiples.
+    pub const LOG_UNIT: u32 = 6;
+    /// Bytes of the smallest piece.
+    pub const UNIT: u32 = 1 << LOG_UNIT;
+    /// Log2 of the largest alignment in units: a page of the BAR.
+    pub const LOG_MAX_ALIGNMENT: u32 = 6;
 }
 
 /// Log2 of the user contexts, and of the memory objects that they make: each.
@@ -139,10 +155,11 @@ impl Caps {
             Page::new(cap_type::GENERAL, general.as_bytes()),
             Page::new(cap_type::ETHERNET_OFFLOADS, ethernet().as_bytes()),
             Page::new(cap_type::NIC_FLOW_TABLE, &flow_tables()),
-            // Neither is advertised; rdma-core's direct rules and its tests ask all the same, and
-            // want a register that a flow meter would use before they look for one.
+            // Not advertised; rdma-core's direct rules and its tests ask all the same, and want a
+            // register that a flow meter would use before they look for one.
             Page::new(cap_type::QOS, QosCap::zeroed().with_flow_meter_reg_id(1 << 2).as_bytes()),
-            Page::new(cap_type::DEVICE_MEMORY, &[]),
+            // They ask for this one, too, whether there is memory or not.
+            Page::new(cap_type::DEVICE_MEMORY, device_memory(config).as_bytes()),
         ];
         if config.roce {
             pages.push(atomic_page());
@@ -261,8 +278,9 @@ fn copy_bits(to: &mut [u8], from: &[u8], field: &Field) {
 #[must_use]
 pub fn object_limits() -> ObjectLimits {
     ObjectLimits {
-        // The BAR has 2^(20 + UAR_SZ - 12) pages; the first 16 are no UAR pages.
-        uars: (1 << (8 + UAR_SZ)) - 0x10,
+        // The BAR has 2^(20 + UAR_SZ - 12) pages; the first 16 and those of device memory, a
+        // MiB at its end, are no UAR pages.
+        uars: (1 << (8 + UAR_SZ)) - 0x10 - 0x100,
         eqs: 1 << log_max::EQ,
         domains: 1 << log_max::DOMAINS,
         mkeys: 1 << log_max::MKEY,
@@ -308,7 +326,26 @@ fn general(config: &NicConfig) -> HcaCap {
         .with_log_max_pd(log_max::DOMAINS)
         .with_log_max_xrcd(log_max::DOMAINS);
     let cap = general_user(general_queues(general_cq(cap)));
+    let cap = cap.with_device_memory(has_device_memory(config));
     if config.roce { general_roce(cap) } else { cap }
+}
+
+/// Whether the device has memory to lend: what is known of it is known of physical functions.
+fn has_device_memory(config: &NicConfig) -> bool {
+    config.roce && !config.identity.is_vf()
+}
+
+fn device_memory(config: &NicConfig) -> DeviceMemCap {
+    if !has_device_memory(config) {
+        return DeviceMemCap::zeroed();
+    }
+    DeviceMemCap::zeroed()
+        .with_memic(true)
+        .with_log_min_memic_alloc_size(memic::LOG_UNIT)
+        .with_log_max_memic_addr_alignment(memic::LOG_MAX_ALIGNMENT)
+        .with_memic_bar_start_addr(memic::BAR.start)
+        .with_memic_bar_size(u32::try_from(memic::BAR.end - memic::BAR.start).unwrap_or(0))
+        .with_max_memic_size(memic::BYTES)
 }
 
 fn general_cq(cap: HcaCap) -> HcaCap {

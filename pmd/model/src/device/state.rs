@@ -79,6 +79,8 @@ pub struct State {
     pub budget: Budget,
     /// Pages lent by the host.
     pub pages: Pages,
+    /// I/O address of the first byte of the device's own memory, where the BAR has room for it.
+    pub memory_iova: Option<u64>,
     /// Everything the driver created.
     pub objects: Objects,
     /// Port and vport.
@@ -102,6 +104,7 @@ impl State {
             driver: DriverInfo::new(&config),
             caps: Caps::new(&config),
             pages: Pages::new(&budget),
+            memory_iova: None,
             objects: Objects::new(caps::object_limits(), &budget),
             budget,
             port: Port::new(&config),
@@ -166,6 +169,12 @@ pub struct Ctx<'a> {
 }
 
 impl Ctx<'_> {
+    /// Whether the device has done enough for one step: the rest is for the next ones.
+    #[inline]
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.state.objects.mkeys.is_turn_over(self.mem)
+    }
+
     /// Records that the data path or a register refused something.
     #[cold]
     pub fn refuse_data(&mut self, field: &'static str, value: u64, why: &'static str) {

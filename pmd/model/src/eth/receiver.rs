@@ -115,7 +115,7 @@ impl Receiver {
         let l4_hdr_type = rq::l4_hdr_type(frame, packet);
         for (copies, tirn) in verdict.tirs.iter().enumerate() {
             // Each copy may be as much work as a whole turn: those behind it are lost.
-            if copies > 0 && ctx.state.objects.mkeys.is_turn_over() {
+            if copies > 0 && ctx.is_turn_over() {
                 drops.unwanted += 1;
                 continue;
             }

@@ -8,8 +8,6 @@
 //!
 //! Source: reference 6.5 (receive WQEs), 6.7 (CQE), 6.11 (completion), 5.6 and 5.8 (contexts).
 
-use std::collections::VecDeque;
-
 use ferrocx_bus::local::DmaView;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, l3_hdr_type, l4_hdr_type};
 use ferrocx_prm::eqe::EventType;
@@ -30,6 +28,7 @@ use crate::queue::cq::{self, Completions};
 use crate::queue::dma;
 use crate::queue::eq::QueueKind;
 use crate::queue::ring::{advance, scatter_list};
+use crate::roce::work::Active;
 
 /// `byte_cnt` of a striding queue: the entry holds no packet, only skipped strides.
 const FILLER: u32 = 1 << 31;
@@ -70,7 +69,7 @@ pub(crate) struct Receive {
     edited: Vec<u8>,
     fetched: Fetched,
     /// Queues that owe more flushed entries than one turn completes.
-    flushing: VecDeque<u32>,
+    flushing: Active,
 }
 
 impl Receive {
@@ -94,9 +93,9 @@ impl Receive {
     ) -> bool {
         let queues = self.flushing.len();
         for _ in 0..queues.min(FLUSHES_PER_STEP) {
-            let Some(rqn) = self.flushing.pop_front() else { break };
+            let Some(rqn) = self.flushing.take() else { break };
             if flush_turn(ctx, completions, rqn) {
-                self.flushing.push_back(rqn);
+                self.flushing.add(rqn);
             }
         }
         queues != 0
@@ -119,7 +118,7 @@ impl Receive {
                     rq.ring = ReceiveRing::default();
                 }
                 rq.owed = 0;
-                self.flushing.retain(|waiting| *waiting != rqn);
+                self.flushing.remove(rqn);
             }
         }
     }
@@ -514,7 +513,7 @@ fn flush(ctx: &mut Ctx<'_>, receive: &mut Receive, completions: &mut Completions
     let was_in_line = rq.owed != 0;
     rq.owed = rq.ring.posted.wrapping_sub(rq.ring.consumed);
     if !was_in_line && flush_turn(ctx, completions, rqn) {
-        receive.flushing.push_back(rqn);
+        receive.flushing.add(rqn);
     }
 }
 

@@ -126,7 +126,7 @@ fn send_many(
     }
     for (packets, segment) in (0..).zip(segments) {
         let segment = segment?;
-        if packets > progress && ctx.state.objects.mkeys.is_turn_over() {
+        if packets > progress && ctx.is_turn_over() {
             return Ok(Outcome::Stalled(packets));
         }
         if packets >= progress {
@@ -164,6 +164,8 @@ fn send_frame<'a>(
     total: usize,
     sent: &mut Sent,
 ) -> Result<bool, WqeFault> {
+    // A frame is work also where no memory is read for it, or where it is dropped.
+    ctx.state.objects.mkeys.work(1);
     let tag = if eth.vlan.is_some() { VLAN_TAG_BYTES } else { 0 };
     let len = total + tag;
     if total < ETH_HEADER_BYTES {
@@ -216,9 +218,10 @@ fn send_large(
         WqeFault::operation("eth.inline_hdr", header.len() as u64, why)
     })?;
     for index in progress as usize..tso.segments() {
-        if index > progress as usize && ctx.state.objects.mkeys.is_turn_over() {
+        if index > progress as usize && ctx.is_turn_over() {
             return Ok(Outcome::Stalled(u32::try_from(index).unwrap_or(u32::MAX)));
         }
+        ctx.state.objects.mkeys.work(1);
         let (start, _) = tso.payload_of(index);
         let len = tso.frame_bytes(index);
         if len > params.limit {

@@ -202,7 +202,7 @@ fn run_window(
                 break;
             }
         }
-        if ctx.state.objects.mkeys.is_turn_over() {
+        if ctx.is_turn_over() {
             is_stalled = true;
             break;
         }

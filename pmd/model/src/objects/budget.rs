@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes of every budget that are set aside for what lives no longer than a step, or is there once
 /// for a function: a command's input, output and lists (4 MiB each), 512 frames on their way from
-/// the port to itself, the line of queue pairs, the list of a UMR request.
+/// the port to itself, the line of queue pairs, the list of a UMR request, and the MiB of the BAR
+/// in which a driver may write to pages that show no memory, by their I/O addresses.
 pub const SET_ASIDE_BYTES: u64 = 32 << 20;
 
 /// The budget is used up.

@@ -4,6 +4,7 @@
 
 use std::cell::Cell;
 
+use ferrocx_bus::local::DmaView;
 use ferrocx_prm::mkey::{ANY_QPN, Mkc};
 
 use super::budget::{Budget, Footprint};
@@ -30,7 +31,8 @@ pub const MAX_INDIRECTION: u32 = 4;
 /// over keys that have one of a few pages each, and four times that.
 pub const MAX_STEPS: u64 = 1 << 19;
 
-/// Entries after which the device leaves the rest of its work to its next step.
+/// Looks at entries, accesses to memory and the like after which the device leaves the rest of its
+/// work to its next step.
 pub const STEPS_PER_TURN: u64 = 1 << 17;
 
 /// A memory key.
@@ -42,7 +44,7 @@ pub struct Mkey {
     pub is_free: bool,
     /// Protection domain.
     pub pd: u32,
-    /// Protection domain at creation, which is the one that it holds.
+    /// Protection domain that it holds.
     pub held_pd: u32,
     /// Queue pair, or [`ANY_QPN`].
     pub qpn: u32,
@@ -54,8 +56,8 @@ pub struct Mkey {
     pub len: Option<u64>,
     /// Translation of its addresses.
     pub translation: Translation,
-    /// Memory of a user context that the region lies in.
-    pub umem: Option<Pin>,
+    /// Memory of a user context or of the device that the region lies in.
+    pub pin: Option<Pin>,
     /// The context as given, for QUERY_MKEY.
     pub context: Mkc,
 }
@@ -81,7 +83,10 @@ impl Mkey {
         match &mut self.translation {
             Translation::Mtt { log_page_size, .. } => *log_page_size = log.max(12),
             Translation::Ksm { log_entity_size, .. } if log >= 12 => *log_entity_size = log,
-            Translation::Ksm { .. } | Translation::Pa | Translation::Klm(_) => {}
+            Translation::Ksm { .. }
+            | Translation::Pa
+            | Translation::Klm(_)
+            | Translation::Memic { .. } => {}
         }
         self.context = context;
     }
@@ -199,18 +204,19 @@ impl MkeyTable {
         self.steps.get()
     }
 
-    /// A step of the device begins.
+    /// A step of the device begins, with a view of memory that was not used yet.
     pub(crate) fn start_turn(&mut self) {
         self.turn = self.steps.get();
     }
 
-    /// Whether the device has done enough for one step: [`STEPS_PER_TURN`].
+    /// Whether the device has done enough for one step, [`STEPS_PER_TURN`]: what was counted by
+    /// [`MkeyTable::work`], and what its view of memory was used for, by whichever path.
     #[inline]
-    pub(crate) fn is_turn_over(&self) -> bool {
-        self.steps.get() - self.turn >= STEPS_PER_TURN
+    pub(crate) fn is_turn_over(&self, mem: &DmaView<'_>) -> bool {
+        self.steps.get() - self.turn + mem.work() >= STEPS_PER_TURN
     }
 
-    /// Counts entries looked at, or written.
+    /// Counts work that is no access to memory: entries looked at or written, frames, objects.
     #[inline]
     pub(crate) fn work(&self, steps: u64) {
         self.steps.update(|so_far| so_far + steps);
@@ -246,6 +252,12 @@ impl MkeyTable {
         self.keys.set_caller(uid);
     }
 
+    /// Indices that were given out so far, in use or not.
+    #[must_use]
+    pub fn numbers(&self) -> usize {
+        self.keys.numbers()
+    }
+
     /// Indices of the keys of a user context, the last ones first.
     #[must_use]
     pub fn of_user(&self, uid: u16) -> Vec<u32> {
@@ -258,7 +270,8 @@ impl MkeyTable {
     pub fn is_flat(&self, key: u32) -> bool {
         key == RESERVED_LKEY
             || self.keys.get(key >> 8).is_none_or(|key| {
-                matches!(key.translation, Translation::Pa | Translation::Mtt { .. })
+                let of = &key.translation;
+                matches!(of, Translation::Pa | Translation::Mtt { .. } | Translation::Memic { .. })
             })
     }
 

@@ -17,7 +17,7 @@ fn key(start: u64, len: u64, translation: Translation) -> Mkey {
         start,
         len: Some(len),
         translation,
-        umem: None,
+        pin: None,
         context: Mkc::zeroed(),
     }
 }

@@ -5,6 +5,7 @@
 
 mod access;
 pub mod budget;
+pub mod device_memory;
 mod memory;
 pub mod mkey;
 mod qp;
@@ -14,6 +15,7 @@ mod table;
 mod translation;
 
 pub use budget::{Budget, Footprint, PaidList};
+pub use device_memory::DeviceMemory;
 pub use memory::{Pin, QueueMemory, Umem};
 pub use qp::{
     CqeScatter, InlineData, Line, MAX_INLINE_BYTES, MAX_RECEIVE_SEGMENTS, Qp, QpReceive, QpState,
@@ -162,6 +164,8 @@ pub struct Objects {
     pub user_contexts: Table<UserContext>,
     /// Memory of user contexts.
     pub umems: Table<Umem>,
+    /// Memory of the device.
+    pub device_memory: DeviceMemory,
     /// Queue pairs for management datagrams, which arrive at number 1.
     pub gsi: ArrayVec<u32, MAX_GSI>,
     /// Table where received packets start, if the driver named one.
@@ -266,6 +270,7 @@ impl Objects {
             q_counters: Table::new(first::Q_COUNTER, limits.q_counters, budget).shared(),
             user_contexts: Table::new(first::USER_CONTEXT, limits.user_contexts, budget),
             umems: Table::new(first::UMEM, limits.umems, budget),
+            device_memory: DeviceMemory::new(budget),
             gsi: ArrayVec::new(),
             rx_root: None,
             tx_root: None,
@@ -301,7 +306,8 @@ impl Objects {
         let transport = self.rmps.len() + self.rqts.len() + self.tirs.len() + self.tiss.len();
         let flow = self.flow_tables.len() + self.flow_groups.len() + self.flow_counters.len();
         let user = self.user_contexts.len() + self.umems.len();
-        domains + queues + transport + flow + user + self.q_counters.len() + self.mkeys.len()
+        let memory = self.mkeys.len() + self.device_memory.len();
+        domains + queues + transport + flow + user + self.q_counters.len() + memory
     }
 
     /// Whether nothing exists.

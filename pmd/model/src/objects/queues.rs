@@ -287,8 +287,6 @@ pub struct Sq {
     pub error_reported: bool,
     /// A doorbell was rung and `posted` may be ahead of `executed`.
     pub is_active: bool,
-    /// It stands in the line of those that have turns.
-    pub in_line: bool,
     /// Exact costs.
     pub stats: QueueStats,
     /// The context as given, for QUERY_SQ.

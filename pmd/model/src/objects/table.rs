@@ -94,6 +94,12 @@ impl<T> Table<T> {
         matches!(self.caller, 0 | SHARED_UID) || self.slot(number).is_none_or(is_own)
     }
 
+    /// Numbers that were given out so far, in use or not: what a search of all looks at.
+    #[must_use]
+    pub fn numbers(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Numbers of the objects of a user context, the last ones first.
     pub fn of_user(&self, uid: u16) -> Vec<u32> {
         let is_its = |slot: &Option<Slot<T>>| slot.as_ref().is_some_and(|slot| slot.owner == uid);
@@ -275,9 +281,21 @@ impl<T> Table<T> {
         self.slot(number).map_or(0, |slot| slot.holders)
     }
 
-    /// Records that another object names this one; `false` for an unknown number.
-    pub fn hold(&mut self, number: u32) -> bool {
-        self.slot_mut(number).map(|slot| slot.holders += 1).is_some()
+    /// Records that another object names this one, which the caller has found; or a number below
+    /// the first, which stands for none and never comes to be one.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, for a number that no object has yet: its later owner would be released by
+    /// one that never held it.
+    pub fn hold(&mut self, number: u32) {
+        debug_assert!(
+            number < self.first || self.slot(number).is_some(),
+            "object {number:#x} is held before it exists"
+        );
+        if let Some(slot) = self.slot_mut(number) {
+            slot.holders += 1;
+        }
     }
 
     /// Takes one [`Table::hold`] back.
@@ -374,9 +392,18 @@ mod tests {
     fn holders_are_counted() {
         let mut table = table(0, 10);
         table.insert(()).expect("room");
-        assert!(table.hold(0) && table.hold(0) && !table.hold(1));
+        table.hold(0);
+        table.hold(0);
         table.release(0);
         assert_eq!(table.holders(0), 1);
+    }
+
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "before it exists"))]
+    fn what_does_not_exist_is_not_held() {
+        let mut table = table::<()>(8, 10);
+        table.hold(0);
+        table.hold(8);
     }
 
     #[test]

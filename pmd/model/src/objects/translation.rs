@@ -133,6 +133,11 @@ pub enum Translation {
         /// Log2 of the length of each.
         log_entity_size: u32,
     },
+    /// Memory of the device, in one piece.
+    Memic {
+        /// I/O address of its first byte, by which only the device has it.
+        iova: u64,
+    },
 }
 
 /// Target of an address of a key: memory, or another key.
@@ -154,7 +159,7 @@ impl Translation {
     /// Entries that it has now.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Pa => 0,
+            Self::Pa | Self::Memic { .. } => 0,
             Self::Mtt { pages, .. } => pages.len(),
             Self::Klm(list) => list.pieces.len(),
             Self::Ksm { pieces, .. } => pieces.len(),
@@ -164,7 +169,7 @@ impl Translation {
     /// Entries that it has room for.
     pub(crate) fn capacity(&self) -> usize {
         match self {
-            Self::Pa => 0,
+            Self::Pa | Self::Memic { .. } => 0,
             Self::Mtt { pages, .. } => pages.capacity(),
             Self::Klm(list) => list.pieces.capacity(),
             Self::Ksm { pieces, .. } => pieces.capacity(),
@@ -174,7 +179,7 @@ impl Translation {
     /// Bytes of memory for each entry.
     pub(crate) fn entry_bytes(&self) -> usize {
         match self {
-            Self::Pa => 0,
+            Self::Pa | Self::Memic { .. } => 0,
             Self::Mtt { .. } => size_of::<u64>(),
             Self::Klm(_) => KlmList::PIECE_BYTES,
             Self::Ksm { .. } => size_of::<Place>(),
@@ -184,7 +189,7 @@ impl Translation {
     /// Makes room for exactly `more` entries behind those that are there; whether there is.
     pub(crate) fn reserve(&mut self, more: usize) -> bool {
         match self {
-            Self::Pa => true,
+            Self::Pa | Self::Memic { .. } => true,
             Self::Mtt { pages, .. } => pages.try_reserve_exact(more).is_ok(),
             Self::Klm(list) => list.reserve(more),
             Self::Ksm { pieces, .. } => pieces.try_reserve_exact(more).is_ok(),
@@ -197,7 +202,7 @@ impl Translation {
         const NOWHERE: Place = Place { key: 0, va: 0 };
         for (index, (len, place)) in (at..).zip(new) {
             match self {
-                Self::Pa => {}
+                Self::Pa | Self::Memic { .. } => {}
                 Self::Mtt { pages, .. } => set(pages, index, place.va, 0),
                 Self::Ksm { pieces, .. } => set(pieces, index, place, NOWHERE),
                 Self::Klm(list) => {
@@ -213,7 +218,7 @@ impl Translation {
     /// Whether one of the pieces lies in memory of a key.
     pub fn names(&self, key: u32) -> bool {
         match self {
-            Self::Pa | Self::Mtt { .. } => false,
+            Self::Pa | Self::Mtt { .. } | Self::Memic { .. } => false,
             Self::Klm(list) => list.pieces.iter().any(|(_, place)| place.key == key),
             Self::Ksm { pieces, .. } => pieces.iter().any(|place| place.key == key),
         }
@@ -264,6 +269,10 @@ impl Translation {
                 let (len, inside) = (1 << log_entity_size, offset & ((1 << log_entity_size) - 1));
                 let place = pieces.get(index).ok_or(MkeyFault::Indirection);
                 (place.map(|place| piece(*place, inside, len, access.len)), near, 1)
+            }
+            Self::Memic { iova } => {
+                let span = Span { iova: iova.wrapping_add(offset), len: access.len };
+                (Ok(Step::Memory(span)), near, 1)
             }
         }
     }

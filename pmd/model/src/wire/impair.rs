@@ -29,7 +29,8 @@ pub struct ImpairConfig {
     pub jitter_ns: u64,
     /// The IP packet meets congestion: a switch sets both ECN bits, if one was set.
     pub congestion_ppm: u32,
-    /// Frames on the way at most; more are lost, as in a full switch. 0 for 65,536.
+    /// Frames on the way at most; more are lost, as in a full switch. 0 for 65,536. All that are
+    /// there take 32 MiB at most, whatever stands here.
     pub max_frames: usize,
 }
 
@@ -130,6 +131,11 @@ pub struct ImpairStats {
 /// Longest time that a held-back frame waits for others.
 const REORDER_TIMEOUT_NS: u64 = 10_000_000;
 const DEFAULT_MAX_FRAMES: usize = 65_536;
+/// Memory of the frames on the way: at 10 Gbit/s, 25 ms of them. Those beyond are lost, as those
+/// beyond the number of frames are.
+const MAX_BYTES: usize = 32 << 20;
+/// Emptied buffers that are kept for later frames.
+const MAX_SPARE: usize = 256;
 
 /// A frame on the way.
 #[derive(Debug)]
@@ -151,6 +157,8 @@ pub struct Impair<W> {
     reserved: usize,
     /// In the order in which they leave.
     pending: std::collections::VecDeque<Pending>,
+    /// Memory of their buffers.
+    pending_bytes: usize,
     /// Buffers to use again.
     spare: Vec<Vec<u8>>,
     last_due_ns: u64,
@@ -168,6 +176,7 @@ impl<W: Wire> Impair<W> {
             scratch: Vec::new(),
             reserved: 0,
             pending: std::collections::VecDeque::new(),
+            pending_bytes: 0,
             spare: Vec::new(),
             last_due_ns: 0,
             stats: ImpairStats::default(),
@@ -190,13 +199,16 @@ impl<W: Wire> Impair<W> {
             0 => DEFAULT_MAX_FRAMES,
             limit => limit,
         };
-        if self.pending.len() >= limit {
+        if self.pending.len() >= limit || self.pending_bytes + self.reserved > MAX_BYTES {
             self.stats.overflowed += 1;
             return;
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(&self.scratch[..self.reserved]);
+        // A short frame does not keep the memory of a long one.
+        bytes.shrink_to(2 * self.reserved);
+        self.pending_bytes += bytes.capacity();
         let jitter_ns = self.rng.below(self.config.jitter_ns.saturating_add(1));
         let due_ns = now_ns.saturating_add(self.config.delay_ns).saturating_add(jitter_ns);
         let due_ns = due_ns.max(self.last_due_ns);
@@ -221,7 +233,10 @@ impl<W: Wire> Impair<W> {
             into.copy_from_slice(&frame.bytes);
             self.inner.commit(now_ns, frame.fcs);
             if let Some(sent) = self.pending.remove(at) {
-                self.spare.push(sent.bytes);
+                self.pending_bytes -= sent.bytes.capacity();
+                if self.spare.len() < MAX_SPARE {
+                    self.spare.push(sent.bytes);
+                }
             }
             // Frames that were held back before this one are overtaken by it.
             for held in self.pending.iter_mut().take(at) {

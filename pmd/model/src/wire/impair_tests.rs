@@ -39,6 +39,31 @@ fn a_perfect_cable_changes_nothing() {
     assert!(arrived.iter().map(|frame| frame.0).eq(0..1000));
 }
 
+/// What a sender can make a cable hold ends at so many bytes, and does not stay.
+#[test]
+fn frames_on_the_way_have_a_limit_in_bytes() {
+    let config = ImpairConfig { delay_ns: 1_000_000, ..ImpairConfig::default() };
+    let (mut near, mut far) = bad(config, 1);
+    for len in [60, 9974, 60] {
+        for _ in 0..20_000 {
+            near.reserve(len).expect("room").fill(1);
+            near.commit(0, Fcs::Good);
+        }
+        let held: usize = near.pending.iter().map(|frame| frame.bytes.capacity()).sum();
+        assert_eq!(held, near.pending_bytes);
+        assert!(held <= 2 * MAX_BYTES, "{held}");
+    }
+    let on_the_way = near.pending.len() as u64;
+    assert_eq!(near.stats().overflowed + on_the_way, 60_000);
+    assert!(near.pending_bytes > MAX_BYTES - 9974);
+    for _ in 0..on_the_way {
+        near.flush(2_000_000);
+        while far.receive(2_000_000).is_some() {}
+    }
+    assert_eq!((near.pending.len(), near.pending_bytes), (0, 0));
+    assert!(near.spare.len() <= MAX_SPARE);
+}
+
 #[test]
 fn everything_can_be_lost() {
     let config = ImpairConfig { loss_ppm: 1_000_000, ..ImpairConfig::default() };

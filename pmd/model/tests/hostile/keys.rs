@@ -16,6 +16,8 @@ const CHECK_FREE: u32 = 1 << 29;
 const BOUND: u32 = 0xf << 10 | 1 << 15;
 /// In the place of a key: a block that repeats.
 const REPEAT: u32 = 0x400;
+/// Where in the BAR memory of the device is shown.
+const MEMORY: u32 = 31 << 20;
 /// Entries of its flow table.
 const LARGE_TABLE: u32 = 10_000;
 /// First address of bound keys.
@@ -39,6 +41,37 @@ impl Guest {
             self.templates.push(create);
             self.bindable.push((mode, index));
         }
+    }
+
+    /// Memory of the device, and a key over it.
+    pub(crate) fn furnish_memory(&mut self) {
+        let alloc = words(&[0x0205_0000, 0, 0, 0, 0, MEMORY, 8192, 4096 + 64]);
+        self.peer.host.ok(&alloc, 0x10);
+        let free = words(&[0x0206_0000, 0, 0, 0, 0, MEMORY, 4096 + 64, 0]);
+        let set = [
+            (0, 0x0200_0000),
+            (0x10, 1 << 26 | 1 << 8 | 0x1f << 10),
+            (0x14, 0xffff_ff33),
+            (0x1c, self.peer.pd),
+            (0x24, MEMORY),
+            (0x2c, 4096 + 64),
+        ];
+        let create = input(0x110, &set);
+        self.memory_key = self.peer.host.ok(&create, 0x10).word(8) << 8 | 0x33;
+        let many = words(&[0x0205_0000, 0, 0, 6, 0, MEMORY + 0x1_0000, 0x1_0000, 0x1_0000]);
+        self.templates.extend([alloc, free, create, many]);
+    }
+
+    /// A trapped access to the part of the BAR that shows memory of the device.
+    pub(crate) fn touch_memory(&mut self) {
+        let offset = u64::from(MEMORY) + (self.below(1 << 15) & !7);
+        let side = self.peer.host.nic.side().clone();
+        if self.chance(2) {
+            side.bar_write(offset, &self.rng.next_u64().to_ne_bytes()).expect("aligned");
+        } else {
+            side.bar_read(offset, &mut [0; 64]);
+        }
+        self.step();
     }
 
     /// A user context, its memory, and keys over that.
@@ -172,6 +205,10 @@ impl Guest {
 
     /// A segment through a key that requests bind.
     pub(crate) fn bound_segment(&mut self) -> Vec<u8> {
+        if self.chance(4) {
+            let (len, at) = (self.pick(&[1, 64, 4096, 4160, 4161]), self.below(128));
+            return data(len, self.memory_key, at);
+        }
         let key = self.bindable_key();
         let len = self.pick(&[1, 60, 64, 256, 1000]);
         data(len, key, START + self.below(8))

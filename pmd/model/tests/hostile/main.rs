@@ -84,6 +84,8 @@ struct Guest {
     numbers: Vec<u32>,
     /// Keys that requests bind and free: access mode and index.
     bindable: Vec<(u32, u32)>,
+    /// A key over memory of the device.
+    memory_key: u32,
     read_only: Arc<Region>,
     taken: Arc<Region>,
     /// Memory for queues and packets, as the guest writes it.
@@ -124,6 +126,7 @@ impl Guest {
             rqs,
             numbers,
             bindable: Vec::new(),
+            memory_key: 0,
             read_only,
             taken,
             arena,
@@ -133,6 +136,7 @@ impl Guest {
         };
         guest.furnish();
         guest.furnish_keys();
+        guest.furnish_memory();
         guest.furnish_users();
         if is_large {
             guest.furnish_table();
@@ -244,7 +248,8 @@ impl Guest {
 
     /// An address near the edge of something.
     fn address(&mut self) -> u64 {
-        let base = match self.below(8) {
+        let base = match self.below(9) {
+            8 => self.peer.host.nic.state().memory_iova.unwrap_or(0),
             0 => self.rng.next_u64(),
             1 => self.pick(&[0, u64::MAX, 1 << 63, 0x7000_0000_0000]),
             2 => READ_ONLY,
@@ -352,7 +357,8 @@ impl Guest {
     /// A store to a UAR page or to any register.
     fn doorbell(&mut self) {
         let uar = u64::from(self.peer.uar) * 4096;
-        let offset = match self.below(8) {
+        let offset = match self.below(9) {
+            8 => return self.touch_memory(),
             0 => self.below(32 << 20) & !7,
             1 => self.below(0x1000) & !7,
             _ => uar + self.pick(&[0x20, 0x40, 0x48, 0x800, 0x900, 0xa00, 0xff8]),

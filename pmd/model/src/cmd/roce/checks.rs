@@ -7,15 +7,21 @@ use crate::cmd::handler::drivers_only;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{CqeScatter, Objects, QpType};
 
-/// Management datagrams are the driver's, and each looks for the queue pair that receives it among
-/// a few.
-pub(super) fn check_gsi(objects: &Objects, qp_type: QpType) -> Answer<()> {
-    let is_gsi = qp_type == QpType::Gsi;
-    drivers_only(objects, "st", is_gsi)?;
+/// The XRC domain of a queue pair that only sends.
+const NO_XRCD: u32 = 0;
+
+/// Services that are the driver's alone: UMR above all protection domains, and management
+/// datagrams, each of which looks for the queue pair that receives it among a few. One of XRC needs
+/// its domain.
+pub(super) fn check_service(objects: &Objects, context: &Qpc, qp_type: QpType) -> Answer<()> {
+    let (is_gsi, xrcd) = (qp_type == QpType::Gsi, context.xrcd());
+    drivers_only(objects, "st", is_gsi || qp_type == QpType::RegUmr)?;
     ensure(!is_gsi || !objects.gsi.is_full(), || {
         let why = "a port has 8 queue pairs for management datagrams at most";
         Refused::new(CommandStatus::EXCEED_LIM, "st", objects.gsi.len() as u64, why)
-    })
+    })?;
+    let needs_domain = qp_type == QpType::Xrc && xrcd != NO_XRCD;
+    ensure(!needs_domain || objects.xrcds.contains(xrcd), || Refused::resource("xrcd", xrcd))
 }
 
 /// Data in completions: known values, a service whose messages have one sender, and for 64 bytes

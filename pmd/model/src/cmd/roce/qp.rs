@@ -13,7 +13,7 @@ use ferrocx_prm::qpc::Qpc;
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_prm::wqc::Wq;
 
-use super::checks::{check_gsi, check_scatter};
+use super::checks::{check_scatter, check_service};
 use crate::cmd::handler::{Exec, Handler, add, drivers_only, no_tail, parse, plain, remove};
 use crate::cmd::queues::check_uar;
 use crate::cmd::ring::{RingPlace, RingSource};
@@ -52,6 +52,8 @@ mod rq_type {
     pub(super) const EMPTY: u32 = 3;
 }
 
+/// Memberships in groups that are compared in the time of an access to memory.
+const MEMBERS_PER_STEP: u64 = 64;
 /// Path migration state "migrated": the only one without APM. Source: reference 5.2, `pm_state`.
 const PM_MIGRATED: u32 = 3;
 /// Path migration state of who says nothing about it. Source: rdma-core's `mlx5_base.py`.
@@ -149,10 +151,11 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     }
     drivers_only(objects, "rlky", context.rlky())?;
     drivers_only(objects, "fre", context.fre())?;
-    check_gsi(objects, qp_type)?;
+    check_service(objects, &context, qp_type)?;
     let pd = context.pd();
     // The UMR queue pair of a driver belongs to no domain: Linux leaves the field out.
-    ensure(qp_type == QpType::RegUmr || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
+    let has_no_pd = qp_type == QpType::RegUmr && pd == NO_PD;
+    ensure(has_no_pd || objects.pds.contains(pd), || Refused::resource("pd", pd))?;
     let kind = context.rq_type();
     let (rq_bytes, shared_rq) = match kind {
         rq_type::OWN => (1_u64 << (context.log_rq_size() + context.log_rq_stride() + 4), None),
@@ -168,6 +171,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),
         len_bytes: rq_bytes + sq_bytes,
+        log_entry: if rq_bytes == 0 { 0 } else { context.log_rq_stride() + 4 },
     };
     let (memory, dbr_addr) = match place.len_bytes {
         0 => (QueueMemory::default(), 0),
@@ -232,11 +236,14 @@ fn hold(objects: &mut Objects, qpn: u32) {
     objects.uars.hold(qp.context.uar_page());
     objects.cqs.hold(qp.context.cqn_snd());
     objects.cqs.hold(qp.context.cqn_rcv());
+    if qp.qp_type == QpType::Xrc {
+        objects.xrcds.hold(qp.context.xrcd());
+    }
     match qp.receive {
         QpReceive::Rmp(rmpn) => objects.rmps.hold(rmpn),
         QpReceive::Srq(srqn) => objects.xrc_srqs.hold(srqn),
-        QpReceive::Own(_) | QpReceive::None => false,
-    };
+        QpReceive::Own(_) | QpReceive::None => {}
+    }
 }
 
 fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
@@ -249,6 +256,9 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         objects.uars.release(uar_page);
         objects.cqs.release(qp.context.cqn_snd());
         objects.cqs.release(qp.context.cqn_rcv());
+        if qp.qp_type == QpType::Xrc {
+            objects.xrcds.release(qp.context.xrcd());
+        }
         match qp.receive {
             QpReceive::Rmp(rmpn) => objects.rmps.release(rmpn),
             QpReceive::Srq(srqn) => objects.xrc_srqs.release(srqn),
@@ -259,7 +269,10 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         }
         match qp.qp_type {
             QpType::Gsi => objects.gsi.retain(|gsi| *gsi != qpn),
-            QpType::Ud => objects.multicast.retain(|(_, member)| *member != qpn),
+            QpType::Ud => {
+                objects.mkeys.work(objects.multicast.len() as u64 / MEMBERS_PER_STEP);
+                objects.multicast.retain(|(_, member)| *member != qpn);
+            }
             _ => {}
         }
         Ok(DestroyQpOut::zeroed())

@@ -63,6 +63,7 @@ fn create_srq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         log_page_size: context.log_page_size(),
         page_offset: context.page_offset(),
         len_bytes: 1 << (context.log_xrc_srq_size() + log_stride),
+        log_entry: log_stride,
     };
     let is_cyclic = context.basic_cyclic_rcv_wqe();
     let wq = WorkQueue {

@@ -143,3 +143,22 @@ fn a_long_send_queue_is_flushed_in_turns_and_in_order() {
     port.ring(&sq);
     assert_eq!(drain(&mut port, &mut cq).1, [ENTRIES]);
 }
+
+/// A send queue that is destroyed with work to do, and the next one with its number, stand in line
+/// once, however many steps are busy with something else.
+#[test]
+fn destroyed_queues_do_not_fill_the_line() {
+    let (mut port, _far) = port();
+    let cq = port.cq(4);
+    for _ in 0..1000 {
+        let mut sq = port.sq(cq.cqn, 2);
+        sq.write(&[0; 64]);
+        sq.record();
+        port.ring(&sq);
+        assert!(port.state.objects.sqs.remove(sq.sqn).is_some());
+    }
+    // Numbers come back when 64 others were used.
+    assert!(port.datapath.active.len() < 100, "{} in line", port.datapath.active.len());
+    port.poll();
+    assert_eq!(port.datapath.active.len(), 0);
+}

@@ -6,8 +6,8 @@ use super::{frame, port};
 use crate::datapath::harness::{KEY, Port, TestCq, TestSq, data, send};
 use crate::frame::offload;
 use crate::frame::packet::Packet;
-use crate::objects::mkey::Rights;
-use crate::wire::{Link, Wire, link};
+use crate::objects::mkey::{Rights, STEPS_PER_TURN};
+use crate::wire::{Link, Wire, link, switch};
 
 /// An IPv4/UDP frame with wrong checksums.
 fn udp(payload: &[u8]) -> Vec<u8> {
@@ -153,6 +153,48 @@ fn a_large_send_waits_inside_the_wqe_when_the_wire_is_full() {
     }
     assert!(joined == payload);
     assert!(cq.poll().is_some() && cq.poll().is_none());
+}
+
+/// A step leaves frames to the next one, whether they read memory, which key they name and whether
+/// they are dropped, as does a wire that is never full.
+#[test]
+fn a_step_makes_a_bounded_number_of_frames() {
+    let most = STEPS_PER_TURN;
+    let frames = |change: fn(&mut Port)| {
+        let mut port = Port::new(1);
+        change(&mut port);
+        let cq = port.cq(6);
+        let mut sq = port.sq(cq.cqn, 6);
+        let buf = port.alloc(1 << 18);
+        for _ in 0..4 {
+            sq.write(&lso(1, &[(1 << 18, KEY, buf.iova())]));
+        }
+        sq.record();
+        port.ring(&sq);
+        let accesses = |port: &Port| port.side.counts().dma.reads;
+        let mut before = accesses(&port);
+        let made = |port: &Port| {
+            let counters = &port.state.port.counters;
+            counters.tx_unicast.packets + counters.tx_errors.packets + counters.tx_link_down
+        };
+        for step in 1..=12 {
+            let had = made(&port);
+            port.poll();
+            let (frames, reads) = (made(&port) - had, accesses(&port) - before);
+            assert!(frames <= most && reads <= most, "{frames} frames, {reads} reads in a step");
+            assert!(frames > 0 || had == 4 << 18, "step {step} did nothing");
+            before = accesses(&port);
+        }
+        made(&port)
+    };
+    // Nothing in front of the port, which is down; a switch, which is never full; a small MTU.
+    assert!(frames(|port| port.state.port.admin_up = false) > 8 * most / 2);
+    let switched = |port: &mut Port| {
+        port.plug(switch(1, 0).remove(0));
+        port.poll();
+    };
+    assert!(frames(switched) > most);
+    assert!(frames(|port| port.state.port.mtu = 56) > most);
 }
 
 #[test]

@@ -70,7 +70,7 @@ pub(super) fn answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
 fn apart(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     for (number, part) in frame.apart(qp.mtu_bytes()) {
         let (psn, op) = (part.header.psn, part.header.op);
-        if number > 0 && env.keys.is_turn_over() {
+        if number > 0 && env.is_turn_over() {
             qp.requester.nak_sequence(psn, env.now_ns);
             return;
         }

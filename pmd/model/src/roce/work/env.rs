@@ -28,6 +28,7 @@ pub(super) struct Env<'a> {
     pub(super) qpn: u32,
     pub(super) mem: &'a DmaView<'a>,
     pub(super) keys: &'a mut MkeyTable,
+    pub(super) pds: &'a mut Table<()>,
     pub(super) rmps: &'a mut Table<Rmp>,
     pub(super) srqs: &'a mut Table<XrcSrq>,
     pub(super) gids: &'a [Option<RoceGid>],
@@ -43,6 +44,12 @@ pub(super) struct Env<'a> {
 }
 
 impl Env<'_> {
+    /// Whether the device has done enough for one step.
+    #[inline]
+    pub(super) fn is_turn_over(&self) -> bool {
+        self.keys.is_turn_over(self.mem)
+    }
+
     pub(super) fn complete(&mut self, cqn: u32, entry: [u8; 64], urgency: Urgency) {
         self.complete_behind(cqn, None, entry, urgency);
     }

@@ -27,7 +27,7 @@ mod send;
 mod umr;
 mod wqe;
 
-use self::active::Active;
+pub(crate) use self::active::Active;
 use self::counts::{InlineCounts, KeyCounts, RoceDrops};
 use self::env::{Effect, Env, is_own};
 use self::error::fail;
@@ -101,6 +101,7 @@ impl Roce {
             qpn,
             mem: ctx.mem,
             keys: &mut objects.mkeys,
+            pds: &mut objects.pds,
             rmps: &mut objects.rmps,
             srqs: &mut objects.xrc_srqs,
             gids: &objects.roce_gids,
@@ -203,7 +204,7 @@ impl Roce {
                     .collect();
                 for (copies, qpn) in members.into_iter().enumerate() {
                     // Each copy may be as much work as a whole turn: those behind it are lost.
-                    if copies > 0 && ctx.state.objects.mkeys.is_turn_over() {
+                    if copies > 0 && ctx.is_turn_over() {
                         self.drops.no_queue += 1;
                         continue;
                     }
@@ -247,7 +248,7 @@ impl Roce {
             let packet = Packet::parse(&bytes);
             self.frame(ctx, completions, &Received { bytes: &bytes, fcs }, &packet);
             self.loopback.keep(bytes);
-            if ctx.state.objects.mkeys.is_turn_over() {
+            if ctx.is_turn_over() {
                 break;
             }
         }
@@ -265,7 +266,7 @@ impl Roce {
             if stays {
                 self.active.add(qpn);
             }
-            if ctx.state.objects.mkeys.is_turn_over() {
+            if ctx.is_turn_over() {
                 break;
             }
         }

@@ -136,7 +136,7 @@ fn apart(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         if !qp.state.receives() {
             return;
         }
-        if !is_last && env.keys.is_turn_over() {
+        if !is_last && env.is_turn_over() {
             let expected = qp.responder.expected();
             qp.responder.refuse(expected, AckSyndrome::NAK_SEQUENCE);
             return;

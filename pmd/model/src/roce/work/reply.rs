@@ -45,7 +45,7 @@ pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>)
             }
         }
         busy = true;
-        if env.keys.is_turn_over() {
+        if env.is_turn_over() {
             break;
         }
     }

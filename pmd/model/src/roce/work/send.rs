@@ -78,7 +78,7 @@ pub(super) fn run(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>) -> bool 
             }
         }
         busy = true;
-        if env.keys.is_turn_over() {
+        if env.is_turn_over() {
             break;
         }
     }

@@ -76,6 +76,10 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
     let list = if matches!(key.translation, Translation::Klm(_)) { unroll(list)? } else { list };
     check_reach(qp, key, &list)?;
     let context = changed_context(key, mask, &new)?;
+    let pd = context.pd();
+    if pd != key.pd && env.pds.get(pd).is_none() {
+        return Err(bind("mkey.pd", pd, "no such protection domain"));
+    }
     let per_octword = if is_mtt(key) { PAGES_PER_OCTWORD } else { 1 };
     let entries = list.len() / (OCTWORD_BYTES / per_octword);
     if entries != 0
@@ -97,11 +101,37 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
         _ => &mut counts.umr_changes,
     } += 1;
     key.adopt(context);
+    // The domain that it is in now is the one that stays as long as it.
+    env.pds.release(std::mem::replace(&mut key.held_pd, pd));
+    env.pds.hold(pd);
     Ok(())
 }
 
 fn is_mtt(key: &Mkey) -> bool {
     matches!(key.translation, Translation::Mtt { .. })
+}
+
+/// Fields of a key over I/O addresses that say which of them it reaches, and for what: of whoever
+/// chooses the addresses.
+const REACH: u64 = mkey_mask::LEN
+    | mkey_mask::PAGE_SIZE
+    | mkey_mask::START_ADDR
+    | mkey_mask::LR
+    | mkey_mask::LW
+    | mkey_mask::RR
+    | mkey_mask::RW
+    | mkey_mask::A;
+
+/// Checks that a request leaves what a key reaches to those that may choose I/O addresses: whole
+/// pages lie behind it, of which its program was given a part, and maybe to read only.
+fn check_fields(qp: &Qp, key: &Mkey, mask: u64) -> Result<(), WqeFault> {
+    let is_of_keys = matches!(key.translation, Translation::Klm(_) | Translation::Ksm { .. });
+    let chooses = is_privileged(qp) || qp.context.fre() && key.pin.is_none();
+    if is_of_keys || chooses || mask & REACH == 0 {
+        return Ok(());
+    }
+    let why = "bounds or rights of pages, from a queue pair without fre or of a user context";
+    Err(bind("umr.mkey_mask", mask & REACH, why))
 }
 
 fn check_key(
@@ -113,8 +143,9 @@ fn check_key(
     mask: u64,
     new: &Mkc,
 ) -> Result<(), WqeFault> {
-    if !key.context.umr_en() {
-        return Err(bind("ctrl.imm", rkey, "the mkey was created without umr_en"));
+    if !key.context.umr_en() || matches!(key.translation, Translation::Memic { .. }) {
+        let why = "the mkey was created without umr_en, or over device memory";
+        return Err(bind("ctrl.imm", rkey, why));
     }
     if !is_privileged(qp) {
         if key.pd != qp.context.pd() {
@@ -126,6 +157,7 @@ fn check_key(
             return Err(bind("mkey.pd", new.pd(), why));
         }
     }
+    check_fields(qp, key, mask)?;
     // The request names no mode to change it, but its entries have one: reference 6.4, "entries".
     // libmlx5 leaves it out, which is 0.
     let mode = new.access_mode();
@@ -235,7 +267,7 @@ fn check_reach(qp: &Qp, key: &Mkey, list: &[u8]) -> Result<(), WqeFault> {
     if list.is_empty() || is_privileged(qp) {
         return Ok(());
     }
-    if is_mtt(key) && (!qp.context.fre() || key.umem.is_some()) {
+    if is_mtt(key) && (!qp.context.fre() || key.pin.is_some()) {
         let why = "I/O addresses from a queue pair without fre, or for memory of a user context";
         return Err(bind("ctrl.imm", key.context.mkey_7_0(), why));
     }
@@ -272,6 +304,9 @@ fn unroll(list: Vec<u8>) -> Result<Vec<u8>, WqeFault> {
     // Nothing, repeated, would take time without an entry that it is charged to.
     if count == 0 {
         return Err(bind("repeat_block.num_ent", count, "a block that repeats nothing"));
+    }
+    if repeats == 0 {
+        return Err(bind("repeat_block.repeat_count", repeats, "a block that is repeated no time"));
     }
     if repeats * u64::from(count) > 1 << log_max::KLM {
         return Err(bind("repeat_block.repeat_count", repeats, "above log_max_klm_list_size"));
@@ -420,6 +455,8 @@ mod tests {
         assert_eq!(unroll(block(1, 3)).expect_err("too many").field, "repeat_block.num_ent");
         let endless = unroll(block(1 << 31, 2)).expect_err("too many");
         assert_eq!(endless.field, "repeat_block.repeat_count");
+        let never = unroll(block(0, 2)).expect_err("no entry that is paid for");
+        assert_eq!(never.field, "repeat_block.repeat_count");
         let plain = words(&entries);
         assert_eq!(unroll(plain.clone()).expect("no block"), plain);
     }
