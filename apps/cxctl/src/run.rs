@@ -71,13 +71,22 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
         Some(path) => path.to_owned(),
         None => beside()?,
     };
-    path.canonicalize().with_context(|| {
+    let path = path.canonicalize().with_context(|| {
         format!(
             "the library {} cannot be read; build it by `cargo build -p ferrocx-verbs-abi`, or \
              name it by --library",
             path.display()
         )
-    })
+    })?;
+    // Source: ld.so(8), LD_PRELOAD.
+    if path.as_os_str().as_encoded_bytes().iter().any(|byte| b" \t\n:".contains(byte)) {
+        bail!(
+            "the library {} has a space or a colon in its path, where LD_PRELOAD ends a name; copy \
+             it to a folder without one and name it by --library",
+            path.display()
+        );
+    }
+    Ok(path)
 }
 
 /// The address of node `index`, as the library wants it.
@@ -317,6 +326,20 @@ mod tests {
         let missing = Options { library: Some("/nowhere.so".into()), ..options(1, &["true"]) };
         let error = run(&missing).unwrap_err().to_string();
         assert!(error.contains("/nowhere.so") && error.contains("--library"), "{error}");
+    }
+
+    #[test]
+    fn a_path_that_the_loader_would_cut_is_refused() {
+        for name in ["lib ibverbs.so", "lib:ibverbs.so"] {
+            let folder = std::env::temp_dir().join(format!("ferrocx-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let path = folder.join(name);
+            std::fs::write(&path, []).unwrap();
+            let cut = Options { library: Some(path), ..options(1, &["true"]) };
+            let refused = run(&cut).unwrap_err().to_string();
+            std::fs::remove_dir_all(&folder).unwrap();
+            assert!(refused.contains(name) && refused.contains("--library"), "{refused}");
+        }
     }
 
     #[test]

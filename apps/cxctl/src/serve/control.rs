@@ -1,9 +1,9 @@
 //! Taking a served device off its bus and putting it back, by a line on a socket.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ferrocx_bus::local::DeviceSide;
@@ -11,7 +11,7 @@ use ferrocx_bus::local::DeviceSide;
 /// How long one client may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest line: an action and the name of a port.
-const MAX_LINE_BYTES: u64 = 256;
+const MAX_LINE_BYTES: usize = 256;
 /// The answer to what was done.
 const DONE: &str = "done";
 
@@ -55,15 +55,30 @@ pub(super) fn listen(path: &Path, ports: Vec<(String, DeviceSide)>) -> anyhow::R
 }
 
 fn serve(mut client: &UnixStream, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
-    client.set_read_timeout(Some(PATIENCE))?;
+    let line = read_line(client, PATIENCE)?;
     client.set_write_timeout(Some(PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(client.take(MAX_LINE_BYTES)).read_line(&mut line)?;
     let answer = match carry_out(line.trim_end(), ports) {
         Ok(()) => DONE.into(),
         Err(error) => error.to_string(),
     };
     Ok(writeln!(client, "{answer}")?)
+}
+
+/// Reads a line that comes within so much time, in however many pieces.
+fn read_line(mut client: &UnixStream, patience: Duration) -> anyhow::Result<String> {
+    let deadline = Instant::now() + patience;
+    let mut line = [0; MAX_LINE_BYTES];
+    let mut len = 0;
+    while len < line.len() && !line[..len].contains(&b'\n') {
+        let left = deadline.saturating_duration_since(Instant::now());
+        anyhow::ensure!(!left.is_zero(), "no line within {patience:?}");
+        client.set_read_timeout(Some(left))?;
+        match client.read(&mut line[len..])? {
+            0 => break,
+            more => len += more,
+        }
+    }
+    Ok(std::str::from_utf8(&line[..len])?.to_owned())
 }
 
 fn carry_out(line: &str, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
@@ -103,6 +118,30 @@ mod tests {
     use ferrocx_bus::local::{LocalConfig, pair};
 
     use super::*;
+
+    #[test]
+    fn a_client_that_sends_slowly_keeps_the_others_waiting_no_longer() {
+        let patience = Duration::from_millis(100);
+        let (mut client, server) = UnixStream::pair().expect("sockets");
+        let sender = std::thread::spawn(move || {
+            // Each byte comes well within the time that there is for all of them.
+            (0..100)
+                .take_while(|_| {
+                    std::thread::sleep(patience / 10);
+                    client.write_all(b"x").is_ok()
+                })
+                .count()
+        });
+        let begun = Instant::now();
+        read_line(&server, patience).expect_err("no line");
+        let took = begun.elapsed();
+        drop(server);
+        let sent = sender.join().expect("a count");
+        assert!(sent < 100, "it sent {sent} bytes and was heard for {took:?}");
+        let (mut client, server) = UnixStream::pair().expect("sockets");
+        client.write_all(b"vanish port0\n").expect("room");
+        assert_eq!(read_line(&server, patience).expect("a line"), "vanish port0\n");
+    }
 
     #[test]
     fn a_port_vanishes_and_returns_and_nothing_else_is_understood() {

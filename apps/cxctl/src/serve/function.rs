@@ -13,6 +13,7 @@ use vfio_bindings::bindings::vfio as abi;
 use vfio_user::{DmaMapFlags, DmaUnmapFlags, ServerBackend};
 
 use super::engine::Wake;
+use super::lines::Lines;
 use super::pci::{CONFIG_BYTES, ConfigEffect, ConfigSpace, MSIX_VECTORS, PciFunction};
 
 /// Whether clients may hand over memory that they could cut off again.
@@ -31,6 +32,15 @@ const HELD_AFTER: Duration = Duration::from_millis(100);
 /// Register writes that may wait for the device; a client that is faster than it waits, too.
 pub(super) const MAX_WAITING_WRITES: usize = 4096;
 
+/// A line of the log that a client or its guest causes: so many a second.
+macro_rules! say {
+    ($function:expr, $level:ident, $($what:tt)*) => {
+        if $function.lines.may_say(&$function.name) {
+            tracing::$level!(port = $function.name, $($what)*);
+        }
+    };
+}
+
 /// What a vfio-user client talks to: it turns messages into what a bus brings to the device.
 ///
 /// A message that makes no sense is logged and answered as a PCI bus would (reads of ones, dropped
@@ -45,6 +55,8 @@ pub(super) struct Function {
     config: ConfigSpace,
     maps: BTreeMap<u64, u64>,
     wake: Wake,
+    /// A client can provoke any number of them.
+    lines: Lines,
 }
 
 impl Function {
@@ -58,8 +70,8 @@ impl Function {
         function: PciFunction,
         wake: Wake,
     ) -> Self {
-        let config = ConfigSpace::new(function);
-        Self { name, trust, watch, device, config, maps: BTreeMap::new(), wake }
+        let (config, lines) = (ConfigSpace::new(function), Lines::new());
+        Self { name, trust, watch, device, config, maps: BTreeMap::new(), wake, lines }
     }
 
     /// Takes back everything the last client left: interrupts, mappings and device state.
@@ -94,7 +106,7 @@ impl Function {
     fn unmap_all(&mut self) {
         for (iova, len_bytes) in std::mem::take(&mut self.maps) {
             if let Err(error) = self.device.dma_unmap(iova, len_bytes) {
-                tracing::error!(port = self.name, iova, len_bytes, %error, "unmapping failed");
+                say!(self, error, iova, len_bytes, %error, "unmapping failed");
             }
         }
     }
@@ -119,7 +131,7 @@ impl Function {
     }
 
     fn refuse<T>(&self, what: &'static str) -> io::Result<T> {
-        tracing::warn!(port = self.name, what, "refused from the client");
+        say!(self, warn, what, "refused from the client");
         Err(io::Error::new(io::ErrorKind::InvalidInput, what))
     }
 
@@ -133,11 +145,11 @@ impl Function {
     fn set_vector(&self, vector: u32, fd: Option<OwnedFd>) {
         let known = u16::try_from(vector).ok().filter(|vector| *vector < MSIX_VECTORS);
         let Some(vector) = known else {
-            tracing::warn!(port = self.name, vector, "interrupt vector does not exist");
+            say!(self, warn, vector, "interrupt vector does not exist");
             return;
         };
         if let Err(error) = self.device.set_vector(vector, fd) {
-            tracing::warn!(port = self.name, vector, %error, "interrupt vector refused");
+            say!(self, warn, vector, %error, "interrupt vector refused");
         }
     }
 }
@@ -174,14 +186,14 @@ impl ServerBackend for Function {
             abi::VFIO_PCI_CONFIG_REGION_INDEX => match self.config.write(offset, data) {
                 ConfigEffect::None => {}
                 ConfigEffect::FunctionLevelReset => {
-                    tracing::info!(port = self.name, "function-level reset");
+                    say!(self, info, "function-level reset");
                     self.start_reset();
                 }
             },
             abi::VFIO_PCI_BAR0_REGION_INDEX => {
                 self.wait_for_room();
                 if let Err(error) = self.device.bar_write(offset, data) {
-                    tracing::warn!(port = self.name, offset, %error, "register write dropped");
+                    say!(self, warn, offset, %error, "register write dropped");
                 }
                 self.wake.wake();
             }
@@ -212,7 +224,7 @@ impl ServerBackend for Function {
         }
         let is_watched = self.watch.is_some() && self.watch == fd.metadata().ok().map(|m| m.len());
         self.device.dma_map_fd(address, fd, offset, size, access).map_err(|error| {
-            tracing::error!(port = self.name, address, size, %error, "mapping refused");
+            say!(self, error, address, size, %error, "mapping refused");
             io::Error::other(error)
         })?;
         if is_watched {
@@ -237,7 +249,7 @@ impl ServerBackend for Function {
             && start + len_bytes > address
         {
             if start < address || start + len_bytes > end {
-                tracing::warn!(port = self.name, start, len_bytes, "a mapping was cut in two");
+                say!(self, warn, start, len_bytes, "a mapping was cut in two");
             }
             self.maps.remove(&start);
             ended = ended.and(self.device.dma_unmap(start, len_bytes).map_err(io::Error::other));
@@ -246,7 +258,7 @@ impl ServerBackend for Function {
     }
 
     fn reset(&mut self) -> io::Result<()> {
-        tracing::info!(port = self.name, "reset by the client");
+        say!(self, info, "reset by the client");
         self.start_reset();
         Ok(())
     }

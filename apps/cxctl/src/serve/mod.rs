@@ -16,6 +16,7 @@ mod confine;
 pub(crate) mod control;
 mod engine;
 mod function;
+mod lines;
 pub mod pci;
 mod ports;
 mod socket;
@@ -124,7 +125,10 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let given = options.identities.len();
     anyhow::ensure!(given <= count, "{given} identities for {count} ports");
     let names: Vec<String> = options.sockets.iter().map(|path| port_name(path)).collect();
-    let Wires { wires, neighbours: joined, capture } = options.wires.build(&names)?;
+    let configs = port_configs(options, count);
+    let addressed: Vec<_> =
+        names.iter().cloned().zip(configs.iter().map(|config| config.mac)).collect();
+    let Wires { wires, neighbours: joined, capture } = options.wires.build(&addressed)?;
     let local = LocalConfig {
         vectors: MSIX_VECTORS,
         max_mappings: mappings_per_port(count),
@@ -138,13 +142,12 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let trust = if options.trust_clients { Trust::Any } else { Trust::Sealed };
     let (mut served, mut listening) = (Vec::new(), Vec::new());
     let (mut sides, mut asks) = (Vec::new(), Vec::new());
-    for (((path, index), name), wire) in options.sockets.iter().zip(0..).zip(names).zip(wires) {
+    for (((path, config), name), wire) in options.sockets.iter().zip(configs).zip(names).zip(wires)
+    {
         let server = socket::listen(path).with_context(|| format!("socket {}", path.display()))?;
         let (_driver, side) = pair(local.clone())?;
-        let identity = options.identities.get(usize::from(index)).or(options.identities.last());
-        let identity = ferrocx_model::Identity::from(identity.copied().unwrap_or(Identity::Cx5));
+        let identity = config.identity;
         let function = PciFunction { device: identity.device_id(), is_vf: identity.is_vf() };
-        let config = port_config(options, identity, index);
         let neighbours = Neighbours::default();
         let (port, ask) = Port::new(name.clone(), side.clone(), config, wire, neighbours.clone());
         let engine = Engine::start(&name, start, port)?;
@@ -227,13 +230,21 @@ fn port_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The ports differ in the last byte of their address.
-fn port_config(options: &Options, identity: ferrocx_model::Identity, index: u8) -> NicConfig {
-    let memory_bytes = options.memory_per_function << 20;
-    let roce = !options.no_roce;
-    let mut config = NicConfig { identity, roce, memory_bytes, ..NicConfig::default() };
-    config.mac[5] = config.mac[5].wrapping_add(index);
-    config
+/// The ports differ in the last byte of their address, and in what they say they are.
+fn port_configs(options: &Options, count: usize) -> Vec<NicConfig> {
+    let of = |index: u8| {
+        let given = &options.identities;
+        let identity = given.get(usize::from(index)).or(given.last());
+        let mut config = NicConfig {
+            identity: identity.copied().unwrap_or(Identity::Cx5).into(),
+            roce: !options.no_roce,
+            memory_bytes: options.memory_per_function << 20,
+            ..NicConfig::default()
+        };
+        config.mac[5] = config.mac[5].wrapping_add(index);
+        config
+    };
+    (0..=u8::MAX).take(count).map(of).collect()
 }
 
 #[cfg(test)]

@@ -7,10 +7,8 @@ use ferrocx_model::wire::Wire;
 use ferrocx_model::{Nic, NicConfig};
 
 use super::engine::{Neighbours, Steppable};
+use super::lines::Lines;
 use super::status::{self, Ask, Reply};
-
-/// Refusals of a port that are logged in one second; a guest can provoke any number.
-const LINES_PER_SECOND: u64 = 500;
 
 /// A model and the name of its port in the log.
 pub(super) struct Port {
@@ -19,10 +17,7 @@ pub(super) struct Port {
     questions: Receiver<Reply>,
     neighbours: Neighbours,
     refusals: u64,
-    /// The second in which lines were logged last, how many, and how many were not.
-    second: u64,
-    lines: u64,
-    unsaid: u64,
+    lines: Lines,
     /// Its memory was used up once, and the log says so.
     is_short: bool,
 }
@@ -42,10 +37,8 @@ impl Port {
             nic.datapath_mut().plug(wire);
         }
         let (ask, questions) = status::channel(&name);
-        let (refusals, second, lines, unsaid) = (0, 0, 0, 0);
-        let is_short = false;
-        let port =
-            Self { name, nic, questions, neighbours, refusals, second, lines, unsaid, is_short };
+        let (refusals, lines, is_short) = (0, Lines::new(), false);
+        let port = Self { name, nic, questions, neighbours, refusals, lines, is_short };
         (port, ask)
     }
 }
@@ -57,7 +50,7 @@ impl Steppable for Port {
             self.neighbours.wake();
         }
         if self.nic.log().total() != self.refusals {
-            self.report(now_ns);
+            self.report();
         }
         while let Ok(reply) = self.questions.try_recv() {
             // A reader that went away gets nothing.
@@ -78,14 +71,7 @@ impl Drop for Port {
 impl Port {
     /// Logs what was refused since the last report: for a guest's driver it is the answer to why.
     #[cold]
-    fn report(&mut self, now_ns: u64) {
-        let second = now_ns / 1_000_000_000;
-        if second != self.second {
-            if self.unsaid > 0 {
-                tracing::warn!(port = self.name, count = self.unsaid, "refusals not logged");
-            }
-            (self.second, self.lines, self.unsaid) = (second, 0, 0);
-        }
+    fn report(&mut self) {
         let budget = &self.nic.state().budget;
         if budget.refusals() > 0 && !self.is_short {
             self.is_short = true;
@@ -98,13 +84,10 @@ impl Port {
         self.refusals = log.total();
         let kept = log.iter().count() as u64;
         let skip = usize::try_from(kept.saturating_sub(new)).unwrap_or(usize::MAX);
-        let room = usize::try_from(LINES_PER_SECOND - self.lines).unwrap_or(0);
-        let mut said = 0;
+        // What the log itself no longer has counts as left out, too.
+        let room = usize::try_from(self.lines.take(&self.name, new)).unwrap_or(usize::MAX);
         for refusal in log.iter().skip(skip).take(room) {
             tracing::warn!(port = self.name, %refusal, "refused");
-            said += 1;
         }
-        self.lines += said;
-        self.unsaid += new - said;
     }
 }

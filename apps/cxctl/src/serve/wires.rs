@@ -9,8 +9,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Context;
 use clap::Args;
 use ferrocx_model::wire::{
-    Capture, CaptureFile, Impair, ImpairConfig, Link, PacketWire, SplitMix64, TapWire, Unplugged,
-    Wire, link, switch,
+    Capture, CaptureFile, Impair, ImpairConfig, Link, PacketWire, SplitMix64, Switch, TapWire,
+    Unplugged, Wire, link,
 };
 
 use crate::impairment::Impairment;
@@ -65,21 +65,21 @@ pub struct WireOptions {
 }
 
 impl WireOptions {
-    /// Makes one wire for each named port.
+    /// Makes one wire for each port, given by its name and its MAC address, which nobody else at
+    /// the switch may send from.
     ///
     /// # Errors
     ///
     /// More wires than ports, half a link, an interface or a file that cannot be opened.
-    pub(super) fn build(&self, ports: &[String]) -> anyhow::Result<Wires> {
+    pub(super) fn build(&self, ports: &[(String, [u8; 6])]) -> anyhow::Result<Wires> {
         let given = self.wires.len();
         anyhow::ensure!(given <= ports.len(), "{given} wires for {} ports", ports.len());
         let capture = self.capture.as_ref().map(open).transpose()?;
         let mut wires: Vec<Option<Box<dyn Wire>>> = Vec::new();
         let mut far_end: Option<Link> = None;
-        let switched = self.wires.iter().filter(|spec| **spec == WireSpec::Switch).count();
-        let mut switch_ports = switch(switched, CABLE_BYTES).into_iter();
+        let switch = Switch::new(CABLE_BYTES);
         let mut neighbours = vec![Vec::new(); ports.len()];
-        for (index, name) in ports.iter().enumerate() {
+        for (index, (name, mac)) in ports.iter().enumerate() {
             // The odd one out among the defaults has a carrier and no neighbour.
             let spec = self.wires.get(index);
             if index % 2 == 0 {
@@ -114,8 +114,7 @@ impl WireOptions {
                     let joined =
                         others.filter(|(at, spec)| **spec == WireSpec::Switch && *at != index);
                     neighbours[index].extend(joined.map(|(at, _)| at));
-                    let port = switch_ports.next().context("one port for each was made")?;
-                    self.impair(port, index)
+                    self.impair(switch.port_of(*mac), index)
                 }
                 WireSpec::Tap(tap) => self.impair(TapWire::open(tap)?, index),
                 WireSpec::Packet(interface) => self.impair(PacketWire::open(interface)?, index),
@@ -171,8 +170,8 @@ mod tests {
 
     use super::*;
 
-    fn names(count: usize) -> Vec<String> {
-        (0..count).map(|index| format!("port{index}")).collect()
+    fn names(count: u8) -> Vec<(String, [u8; 6])> {
+        (0..count).map(|index| (format!("port{index}"), [2, 0, 0, 0, 0, index])).collect()
     }
 
     fn send(wire: &mut Box<dyn Wire>, byte: u8) {
@@ -218,6 +217,29 @@ mod tests {
             let wire = built.wires[index].as_mut().expect("a cable");
             assert_eq!(usize::from(wire.receive(0).is_some()), count, "port {index}");
         }
+    }
+
+    #[test]
+    fn a_port_at_the_switch_keeps_its_address() {
+        let options = WireOptions { wires: vec![WireSpec::Switch; 3], ..Default::default() };
+        let mut built = options.build(&names(3)).expect("wires");
+        let [mut owner, mut other, mut thief] =
+            [0, 1, 2].map(|at| built.wires[at].take().expect("a cable"));
+        let send = |wire: &mut Box<dyn Wire>, to: [u8; 6], from: [u8; 6]| {
+            let room = wire.reserve(60).expect("room");
+            room.fill(0);
+            room[..12].copy_from_slice([to, from].as_flattened());
+            wire.commit(0, Fcs::Good);
+            wire.flush(0);
+        };
+        let [address, of_other] = [[2, 0, 0, 0, 0, 0], [2, 0, 0, 0, 0, 1]];
+        // The address is taken before its owner sent anything, and frames are sent in its name.
+        send(&mut thief, [0xff; 6], address);
+        send(&mut thief, of_other, address);
+        assert!(other.receive(0).is_none(), "a frame in another's name arrives");
+        send(&mut other, address, of_other);
+        assert!(thief.receive(0).is_none(), "a frame for another arrives");
+        assert!(owner.receive(0).is_some(), "a frame for its owner does not");
     }
 
     #[test]
