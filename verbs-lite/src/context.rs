@@ -91,6 +91,8 @@ pub struct DeviceAttr {
     pub max_fast_reg_page_list_len: u32,
     /// Bytes of a message.
     pub max_msg_bytes: u64,
+    /// Bytes of the largest piece of the device's memory ([`Dm`](crate::Dm)), 0 if it lends none.
+    pub max_dm_bytes: u64,
 }
 
 /// State and limits of a port.
@@ -417,6 +419,9 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         let is_host_order = atomic.atomic_req_8b_endianness_mode() == 1;
         caps.set(DeviceCaps::ATOMICS_HOST_ORDER, has && is_host_order);
     }
+    let has_memory = hca.device_memory();
+    let max_dm_bytes =
+        if has_memory { device.memory_limits().map_or(0, |it| it.max_bytes) } else { 0 };
     let send_ds = (hca.max_wqe_sz_sq() / 16).min(ferrocx_prm::wqe::MAX_DS);
     Ok(DeviceAttr {
         caps,
@@ -434,5 +439,6 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         max_qp_rd_atom: log2(hca.log_max_ra_req_qp().min(hca.log_max_ra_res_qp())),
         max_fast_reg_page_list_len: log2(hca.log_max_klm_list_size()),
         max_msg_bytes: 1 << hca.log_max_msg(),
+        max_dm_bytes,
     })
 }

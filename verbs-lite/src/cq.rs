@@ -70,8 +70,8 @@ pub enum Notify {
 /// from a shared queue reserve [`SrqConfig::max_wr`](crate::SrqConfig::max_wr), once for all.
 #[derive(Debug)]
 pub struct Cq {
-    ring: CqRing,
-    inner: Arc<CqCore>,
+    pub(crate) ring: CqRing,
+    pub(crate) inner: Arc<CqCore>,
     armer: Armer,
     /// Polls that found nothing.
     idle_polls: u32,
@@ -152,8 +152,8 @@ impl Cq {
 
     /// Gives the queue at least `entries` entries, rounded up to a power of two; what is posted
     /// goes on. `each` is given the completions that stand in it, oldest first, with their
-    /// [time](CqEntry::ticks): the queue is empty when this returns. A command: not for the data
-    /// path.
+    /// [time](crate::CqEntry::ticks): the queue is empty when this returns. A command: not for the
+    /// data path.
     ///
     /// # Errors
     ///
@@ -233,15 +233,6 @@ impl Cq {
     /// Longest period of [`Cq::moderate`] in microseconds. Source: reference 5.4, 12 bits.
     pub const MAX_PERIOD_US: u16 = 0xfff;
 
-    /// The completions that there are, one after the other, for whoever ends most of them without
-    /// a closer look: see [`Qp::complete_sent`](crate::Qp::complete_sent). The device is told once
-    /// that their entries are free, when the value is dropped: until then those that it has given
-    /// count as full, so drop it before posting what needs their room.
-    #[inline(always)]
-    pub fn taking(&mut self) -> Taking<'_> {
-        Taking { start: self.ring.consumer_index(), cq: self }
-    }
-
     /// How many completions stand in it that nobody has taken.
     pub(crate) fn standing(&self) -> u32 {
         self.ring.standing().count() as u32
@@ -316,7 +307,7 @@ impl Cq {
     /// somebody who polls events.
     #[cold]
     #[inline(never)]
-    fn idle(&mut self) {
+    pub(crate) fn idle(&mut self) {
         self.idle_polls = self.idle_polls.wrapping_add(1);
         if self.idle_polls.is_multiple_of(CLEAR_EVERY) {
             self.inner.names.look(|| !self.ring.has_next());
@@ -327,6 +318,7 @@ impl Cq {
     }
 
     /// Whether there is a completion to poll.
+    #[inline(always)]
     #[must_use]
     pub fn has_completion(&self) -> bool {
         self.ring.has_next()
@@ -346,82 +338,9 @@ impl Cq {
     }
 }
 
-/// What [`Cq::taking`] gives: the completions of a queue, one after the other.
-#[derive(Debug)]
-pub struct Taking<'a> {
-    cq: &'a mut Cq,
-    /// Where it began.
-    start: u32,
-}
-
-impl Taking<'_> {
-    /// The next completion, if there is one.
-    #[inline(always)]
-    #[expect(clippy::should_implement_trait, reason = "what it gives borrows from it")]
-    pub fn next(&mut self) -> Option<CqEntry<'_>> {
-        let Cq { ring, inner, .. } = &mut *self.cq;
-        let (slot, last) = ring.take()?;
-        Some(CqEntry { slot, last, stamps: &inner.stamps })
-    }
-}
-
-impl Drop for Taking<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.cq.ring.consumer_index() == self.start {
-            self.cq.idle();
-        } else {
-            self.cq.ring.tell();
-        }
-    }
-}
-
-/// A completion that still stands in its queue, of which no more is read than somebody asks for.
-#[derive(Debug)]
-#[must_use = "the queue pair does not know of it yet"]
-pub struct CqEntry<'a> {
-    slot: Slot<'a, 64>,
-    last: u32,
-    stamps: &'a Stamps,
-}
-
-impl CqEntry<'_> {
-    /// The completion.
-    #[inline(always)]
-    pub fn read(self) -> Completion {
-        Completion::read(&self.slot, self.last, self.stamps)
-    }
-
-    /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of its queue pair.
-    #[inline(always)]
-    #[must_use]
-    pub fn user_index(&self) -> u32 {
-        user_index_of(&self.slot)
-    }
-
-    /// When it was made, in ticks of the device's clock: [`Clock`](ferrocx_core::Clock) makes
-    /// nanoseconds of them.
-    #[inline(always)]
-    #[must_use]
-    pub fn ticks(&self) -> u64 {
-        Completion::time_of(&self.slot)
-    }
-
-    /// Counter of the request and bytes that arrived, of one that ended sends of a queue pair
-    /// without error, whose completions have a number.
-    #[inline(always)]
-    pub(crate) fn sends_of(&self, number: u64) -> Option<(u16, u32)> {
-        let head = Head { last: self.last, error_be: 0 };
-        let qpn = self.slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>();
-        let is_theirs = head.is_requester() && self.stamps.number(qpn) == number;
-        let bytes = || self.slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
-        is_theirs.then(|| (head.wqe_counter(), bytes()))
-    }
-}
-
 /// The index that an entry carries.
 #[inline(always)]
-fn user_index_of(slot: &Slot<'_, 64>) -> u32 {
+pub(crate) fn user_index_of(slot: &Slot<'_, 64>) -> u32 {
     Cqe64::SRQN_UIDX.get(slot.load_be32::<{ Cqe64::SRQN_UIDX.offset }>())
 }
 
@@ -429,8 +348,8 @@ fn user_index_of(slot: &Slot<'_, 64>) -> u32 {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     /// Counter, signature, opcode and owner; as a number.
-    last: u32,
-    error_be: u32,
+    pub(crate) last: u32,
+    pub(crate) error_be: u32,
 }
 
 impl Head {
@@ -520,7 +439,7 @@ pub struct Completion {
 impl Completion {
     /// Reads an entry that the device has handed over. Offsets: reference 6.7.
     #[inline(always)]
-    fn read(slot: &Slot<'_, 64>, last: u32, stamps: &Stamps) -> Self {
+    pub(crate) fn read(slot: &Slot<'_, 64>, last: u32, stamps: &Stamps) -> Self {
         Self {
             head: Head { last, error_be: slot.load_raw32::<{ ErrCqe::SYNDROME.offset }>() },
             number: stamps.number(slot.load_raw32::<{ Cqe64::SOP_DROP_QPN.offset }>()),
@@ -535,7 +454,7 @@ impl Completion {
 
     /// When an entry was made, in ticks of the device's clock. Source: reference 6.7.
     #[inline(always)]
-    fn time_of(slot: &Slot<'_, 64>) -> u64 {
+    pub(crate) fn time_of(slot: &Slot<'_, 64>) -> u64 {
         u64::from_be(slot.load_raw64::<{ Cqe64::TIMESTAMP.offset }>())
     }
 

@@ -128,6 +128,12 @@ pub enum VerbsError {
         /// Windows that are bound.
         windows: u32,
     },
+    /// Regions are registered over device memory that was to go.
+    #[error("{regions} regions are registered over the device memory; drop them first")]
+    StillRegistered {
+        /// Regions that are registered.
+        regions: u32,
+    },
     /// A change of a key was not reported as done.
     #[error(
         "key {key:#010x} was not changed: {}; register the memory anew",

@@ -14,6 +14,7 @@
 //! - [`Pd`] is where everything else is made: queue pairs, keys.
 //! - [`Memory`] is mapped for the device once; [`Mr`] is a key over it; a [`Buf`] is a piece that
 //!   moves into a work request and comes back with its completion ([`mr`]).
+//! - [`Dm`] is memory that lies in the device; regions over it have buffers like any others.
 //! - An [`Mbuf`](ferrocx_mempool::Mbuf) of a pool that is registered with the device goes the same
 //!   way without a key of its own: the packet that an Ethernet queue has received is posted as it
 //!   is ([`Buffers`]).
@@ -119,6 +120,7 @@ pub mod registrar;
 mod seats;
 mod share;
 pub mod srq;
+mod taking;
 mod types;
 mod uar;
 mod wc;
@@ -129,7 +131,7 @@ mod xrcd;
 
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
-pub use cq::{Completion, Cq, CqEntry, Notify, Taking};
+pub use cq::{Completion, Cq, Notify};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     BoundKey, FastReg, FastRegMr, FreeKey, KeySlot, KeyState, ListLayout, MrState, PageList,
@@ -137,15 +139,16 @@ pub use fastreg::{
 };
 pub use fmr::{Fmr, FmrAttr, FmrError, FmrKey, FmrMode, FmrPool, FmrPoolConfig, FmrQueue, PoolFmr};
 pub use gid::{GidConfig, GidEntry, Path, Route};
-pub use mr::{Buf, Buffers, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
+pub use mr::{Buf, Buffers, Dm, DmaMr, Memory, Mr, Payload, PhysBuf, Sge};
 pub use pd::{Pd, RingMemory};
 pub use qp::{
     Changes, Ended, FlowId, FrameHash, HashFields, InitAttr, MrChanger, Qp, QpConfig, QpQueues,
     QpState, QpTable, QpType, RtrAttr, RtsAttr, Spread, WrongCompletion,
 };
 pub use srq::{Srq, SrqConfig};
+pub use taking::{CqEntry, Taking};
 pub use types::{Access, Gid, Lkey, Mtu, Psn, Qpn, RemoteAddr, Rkey, Srqn};
-pub use wc::{Returned, Sent, Wc};
+pub use wc::{Received, Returned, Sent, Wc};
 pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;

@@ -48,6 +48,20 @@ pub struct Sent {
     pub byte_len: u32,
 }
 
+/// A receive of the queue pair's own that a message filled:
+/// [`Qp::complete_received`](crate::Qp::complete_received).
+#[derive(Debug)]
+pub struct Received {
+    /// Name that the caller gave the receive.
+    pub wr_id: u64,
+    /// [`WcOpcode::Recv`] or [`WcOpcode::RecvWriteImm`].
+    pub opcode: WcOpcode,
+    /// Bytes of the message.
+    pub byte_len: u32,
+    /// What came beside it.
+    pub info: RecvInfo,
+}
+
 /// Buffers, key or list that a work request held and gives back.
 #[derive(Debug)]
 #[non_exhaustive]

@@ -140,7 +140,7 @@ impl AddressHandle {
     }
 
     /// The same path to a queue pair.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn to(self, qpn: Qpn, qkey: u32) -> Self {
         Self { av: self.av.with_dqp_dct(qpn.0).with_qkey(qkey) }

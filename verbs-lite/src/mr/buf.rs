@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ferrocx_mempool::{AccessError, Backing, Piece};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
+use super::dm::copy_across;
 use super::{Registration, Sge};
 use crate::types::{Lkey, RemoteAddr};
 
@@ -65,15 +66,29 @@ impl Buf {
         Some(RemoteAddr { addr: self.addr, rkey: self.registration.rkey()? })
     }
 
-    /// Copies bytes in.
+    /// Copies bytes in; of device memory whole words, from a multiple of four on
+    /// ([`Dm`](super::Dm)).
     ///
     /// # Errors
     ///
-    /// [`AccessError::OutOfRange`].
+    /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`].
     #[inline]
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
-        self.registration.memory.region().copy_in(at, bytes)
+        match &self.registration.memory {
+            Some(memory) => memory.region().copy_in(at, bytes),
+            None => self.device_copy_in(at, bytes),
+        }
+    }
+
+    #[cold]
+    fn device_copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
+        self.registration.dm.as_ref().map_or(Ok(()), |dm| dm.copy_in(at, bytes))
+    }
+
+    #[cold]
+    fn device_copy_out(&self, at: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
+        self.registration.dm.as_ref().map_or(Ok(()), |dm| dm.copy_out(at, bytes))
     }
 
     /// Copies bytes out.
@@ -84,7 +99,10 @@ impl Buf {
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
-        self.registration.memory.region().copy_out(at, bytes)
+        match &self.registration.memory {
+            Some(memory) => memory.region().copy_out(at, bytes),
+            None => self.device_copy_out(at, bytes),
+        }
     }
 
     /// Copies `len` bytes from `from_offset` of another piece on to `offset` of this one. Where
@@ -92,7 +110,8 @@ impl Buf {
     ///
     /// # Errors
     ///
-    /// [`AccessError::OutOfRange`]; nothing is copied then.
+    /// [`AccessError::OutOfRange`], [`AccessError::Misaligned`] into device memory; nothing is
+    /// copied then.
     #[inline]
     pub fn copy_from(
         &mut self,
@@ -102,8 +121,24 @@ impl Buf {
         len: usize,
     ) -> Result<(), AccessError> {
         let (at, source) = (self.at(offset, len)?, from.at(from_offset, len)?);
-        let (to, from) = (&self.registration.memory, &from.registration.memory);
-        from.region().copy_to(source, to.region(), at, len)
+        match (&self.registration.memory, &from.registration.memory) {
+            (Some(to), Some(from)) => from.region().copy_to(source, to.region(), at, len),
+            _ => self.copy_across(offset, from, from_offset, len),
+        }
+    }
+
+    /// [`Buf::copy_from`] from or to device memory.
+    #[cold]
+    fn copy_across(
+        &mut self,
+        offset: usize,
+        from: &Self,
+        from_offset: usize,
+        len: usize,
+    ) -> Result<(), AccessError> {
+        let (to_device, at) = (self.registration.dm.is_some(), self.at(offset, len)?);
+        let read = |done, chunk: &mut [u8]| from.copy_out(from_offset + done, chunk);
+        copy_across(len, to_device, at, read, |done, chunk| self.copy_in(offset + done, chunk))
     }
 
     /// All bytes, copied.
@@ -139,10 +174,22 @@ impl Buf {
 
     /// Where it lies: its virtual address, and its I/O address as the device of its
     /// [`Memory`](super::Memory) has it. A piece for whoever moves bytes without the key, an NVMe
-    /// device say: the key's addresses are others ([`Buf::addr`]), so its domain is 0.
+    /// device say: the key's addresses are others ([`Buf::addr`]), so its domain is 0. Of device
+    /// memory, which nobody else reaches, it is empty.
     #[must_use]
     pub fn piece(&self) -> Piece {
-        let (memory, offset) = (&self.registration.memory, self.registration.offset_of(self.addr));
+        let offset = self.registration.offset_of(self.addr);
+        let Some(memory) = &self.registration.memory else {
+            let lkey_be = INVALID_LKEY.to_be();
+            return Piece {
+                address: 0,
+                len_bytes: 0,
+                iova: 0,
+                lkey_be,
+                domain: 0,
+                is_foreign: true,
+            };
+        };
         Piece {
             address: memory.region().base().as_ptr().addr() + offset,
             len_bytes: self.len(),

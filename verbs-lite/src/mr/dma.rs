@@ -65,11 +65,12 @@ impl DmaMr {
             start: memory.iova(),
             len: memory.len_bytes() as u64,
             offset: Some(0),
-            memory: Arc::clone(memory),
+            memory: Some(Arc::clone(memory)),
             others: Vec::new(),
             domain: pd.domain(),
             pd: Arc::clone(&pd.inner),
             _dma: Some(Arc::clone(&self.key)),
+            dm: None,
             windows: AtomicU32::new(0),
         };
         registration.into_mr()

@@ -5,6 +5,7 @@
 //! | registered | [`Pd::reg_mr`] | virtual addresses, or from 0 | local, peers as granted |
 //! | DMA | [`Pd::get_dma_mr`] | bus addresses | local only |
 //! | physical list | [`Pd::reg_phys_mr`] | from a start that the caller chooses | local, peers as granted |
+//! | device | [`Pd::reg_dm_mr`] over a [`Dm`] | from 0 | local, peers as granted |
 //! | window | [`Pd::alloc_mw`], then work requests | those of its region, or from 0 | one queue pair's peer |
 //! | fast-register | [`Pd::alloc_mr`], then work requests | chosen at each registration | local, peers as granted |
 //!
@@ -17,6 +18,7 @@
 
 mod buf;
 mod buffers;
+mod dm;
 mod dma;
 mod memory;
 mod mkey;
@@ -29,6 +31,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use buf::Buf;
 pub use buffers::{Buffers, Payload};
+pub use dm::Dm;
 pub use dma::DmaMr;
 pub use memory::Memory;
 pub(crate) use mkey::Mkey;
@@ -53,7 +56,8 @@ pub(crate) struct Registration {
     len: u64,
     /// Where the first byte lies in the region; `None` when the pieces lie apart.
     offset: Option<usize>,
-    memory: Arc<Memory>,
+    /// `None` where the memory lies in the device.
+    memory: Option<Arc<Memory>>,
     /// More memory, for pieces that lie apart.
     others: Vec<Arc<Memory>>,
     /// Who may use the key, see [`Sge::domain`].
@@ -61,6 +65,8 @@ pub(crate) struct Registration {
     pd: Arc<PdCore>,
     /// The DMA key that it is, or that its pieces are named by.
     _dma: Option<Arc<dma::DmaKey>>,
+    /// Memory of the device that it covers.
+    dm: Option<dm::DmHold>,
     /// Windows that are bound to it.
     windows: AtomicU32,
 }
@@ -83,7 +89,7 @@ impl Registration {
     }
 
     fn memories(&self) -> impl Iterator<Item = &Arc<Memory>> {
-        std::iter::once(&self.memory).chain(&self.others)
+        self.memory.iter().chain(&self.others)
     }
 
     /// Notes the key with its memory; destroys it if that was taken back meanwhile.
@@ -215,7 +221,8 @@ impl Mr {
     /// own, and the memory is reached without another key.
     pub(crate) fn for_change(&mut self, core: &Arc<ContextCore>) -> Option<&mut Registration> {
         let region = Arc::get_mut(&mut self.inner)?;
-        let is_simple = region.mkey.is_some() && region._dma.is_none();
+        let is_own = region.mkey.is_some() && region._dma.is_none();
+        let is_simple = is_own && region.dm.is_none();
         (is_simple && Arc::ptr_eq(core, &region.pd.core)).then_some(region)
     }
 

@@ -6,11 +6,12 @@ use ferrocx_prm::cqe::CqeOpcode;
 
 use super::{Qp, QpState, WrongCompletion};
 use crate::belief::Belief;
-use crate::cq::{Completion, CqEntry};
+use crate::cq::Completion;
 use crate::mr::Buffers;
 use crate::names::{Ends, SPREAD};
 use crate::srq::Srq;
-use crate::wc::{Returned, Sent, Wc};
+use crate::taking::CqEntry;
+use crate::wc::{Received, Returned, Sent, Wc};
 
 /// Which requests that have ended are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -96,6 +97,22 @@ impl<B: Buffers> Qp<B> {
     pub fn complete_one<'a>(&mut self, entry: CqEntry<'a>) -> Result<Sent, CqEntry<'a>> {
         let sent = entry.sends_of(self.sq.belief.known());
         sent.and_then(|(counter, byte_cnt)| self.sq.end_one(counter, byte_cnt)).ok_or(entry)
+    }
+
+    /// Ends the receive of the queue pair's own that an entry of the completion queue says a
+    /// message filled; the list that it held is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The entry, of anything else: it is to be given to [`Qp::complete_sent`].
+    #[inline(always)]
+    pub fn complete_received<'a>(&mut self, entry: CqEntry<'a>) -> Result<Received, CqEntry<'a>> {
+        match self.take_received(&entry.words()) {
+            Some(Wc { wr_id, opcode, byte_len, recv: info, .. }) => {
+                Ok(Received { wr_id, opcode, byte_len, info })
+            }
+            None => Err(entry),
+        }
     }
 
     /// Ends the sends that an entry of the completion queue ends, if they went well and held

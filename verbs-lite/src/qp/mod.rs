@@ -406,6 +406,15 @@ impl<B: Buffers> Qp<B> {
         self.sq.push_fitting(wr, buffers)
     }
 
+    /// Posts a send request like [`Qp::post_send_inline`], if it is simple: it has data, and there
+    /// is room without a closer look. Whether it was posted; [`Qp::post_send_inline`] posts it, or
+    /// says why not.
+    #[inline(always)]
+    pub fn post_simple_inline(&mut self, wr: &SendWr<'_>, data: &[u8]) -> bool {
+        let sq = &mut self.sq;
+        sq.allows(wr.op.number()) && sq.is_open(wr.flags) && sq.push_inline_fitting(wr, data)
+    }
+
     /// Posts a send request like [`Qp::post_send`], whose data are copied into it: `data` can be
     /// used again at once.
     ///

@@ -123,15 +123,15 @@ impl<B: Buffers> Sq<B> {
             _ => return None,
         }
         let Some(list) = list else { return Some(wqe.ds()) };
-        let mut left = self.max_sge;
-        for sge in list.sges() {
-            if sge.len == 0 || left == 0 || !self.reach.takes(&sge) {
+        let mut list = list.sges();
+        for _ in 0..self.max_sge {
+            let Some(sge) = list.next() else { return Some(wqe.ds()) };
+            if sge.len == 0 || !self.reach.takes(&sge) {
                 return None;
             }
             wqe.data(sge.len, sge.lkey_be, sge.addr);
-            left -= 1;
         }
-        Some(wqe.ds())
+        list.next().is_none().then(|| wqe.ds())
     }
 
     /// Posts a request whose data stand in it, if it needs no closer look. [`Sq::push_any`] posts
