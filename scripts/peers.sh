@@ -10,6 +10,7 @@ Prints, for each case of scripts/instructions.sh that has a peer (default: all o
 peer takes for one packet, request or completion:
 
   verbs_*    libmlx5 of rdma-core, locks off, from the call of a function to its return
+  face_*     the same with locks: the rows of scripts/rdma/instructions.py, which calls this
   rx_*, tx_* DPDK's mlx5 driver, bursts of 32 on rings of 512
 
 Both work on queues in plain memory; benches/peers plays the device. They are built from the
@@ -28,8 +29,17 @@ work=${CARGO_TARGET_DIR:-$PWD/target}/peers
 here=$PWD/benches/peers
 mkdir -p "$work"
 
-packages=(libdpdk-dev libibverbs-dev libnuma-dev libbsd-dev libnl-3-dev libnl-route-3-dev jq meson
-    ninja-build cmake pkg-config python3-pyelftools dpkg-dev gcc valgrind)
+packages=(libibverbs-dev libnl-3-dev libnl-route-3-dev ninja-build cmake pkg-config dpkg-dev gcc
+    valgrind)
+peers=(libmlx5)
+is_alone=${1:+yes}
+for name in "$@"; do
+    [[ $name == face_* ]] || is_alone=
+done
+if [ -z "$is_alone" ]; then
+    packages+=(libdpdk-dev libnuma-dev libbsd-dev jq meson python3-pyelftools)
+    peers+=(dpdk)
+fi
 missing=()
 for package in "${packages[@]}"; do
     dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
@@ -144,20 +154,21 @@ per_element() {
 
 # peer_of CASE: its row, or nothing if it has no peer.
 peer_of() {
-    local name=$1 batch=1 mode function_name instructions
+    local name=$1 batch=1 elements=128 mode function_name instructions
     case $name in
-        verbs_*)
+        verbs_* | face_*)
             case $name in
                 verbs_post_send_inline_32) ;;
-                *_32) batch=32 name=${name%_32} ;;
+                *_32 | face_*_16 | face_*_1) batch=${name##*_} name=${name%_*} ;;
             esac
+            [ "$name" != face_poll_last ] || elements=1
             # 77: it has no such case.
-            "$work/libmlx5" "$name" $batch 1 2>"$work/$1.log" || {
+            "$work/libmlx5" "$name" "$batch" 1 2>"$work/$1.log" || {
                 [ $? -ne 77 ] || return 0
                 echo "peers.sh: libmlx5 $name $batch: $(tail -n 1 "$work/$1.log")" >&2
                 return 1
             }
-            instructions=$(per_element 128 'measured_*' "$work/libmlx5" "$name" $batch)
+            instructions=$(per_element $elements 'measured_*' "$work/libmlx5" "$name" "$batch")
             ;;
         *)
             read -r mode function_name < <(dpdk_of "$name") || return 0
@@ -167,7 +178,7 @@ peer_of() {
     printf '%-29s %8s\n' "$1" "$instructions"
 }
 
-for peer in libmlx5 dpdk; do
+for peer in "${peers[@]}"; do
     # In a condition `set -e` is off: each step of these says so itself when it fails.
     if ! "build_$peer"; then
         echo "skipped: $peer cannot be built; the ends of apt.log and $peer.log in $work:"

@@ -4,21 +4,19 @@
  * plain memory, and this program plays the device, outside of what is counted. Built by
  * scripts/peers.sh against rdma-core's own headers, which know what such a queue consists of.
  *
- * Locks are off, as with MLX5_SINGLE_THREADED=1: our queues have none. Without that a call takes 10
- * instructions more.
+ * Locks are off, as with MLX5_SINGLE_THREADED=1: our queues have none. Cases `face_*` are those of
+ * scripts/rdma/calls.c, with locks, as stock programs have them.
  *
  * Usage: libmlx5 CASE BATCH ROUNDS, CASE without the count of its batch. A round is 128 requests or
- * completions. The exit status is 77 for a case that it does not know.
+ * completions; of `face_poll_last` one. The exit status is 77 for a case that it does not know.
  */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "measured.h"
 #include "mlx5.h"
 #include "wqe.h"
 
 enum {
-    EACH = 128,      /* requests or completions of a round; whole calls of 32 */
     SENDS = 1024,    /* blocks of 64 bytes */
     RECEIVES = 1024, /* of one buffer each */
     SHARED = 256,
@@ -34,12 +32,7 @@ static struct mlx5_cq *cq;
 static struct mlx5_qp *qp;
 static struct mlx5_srq *srq;
 static uint32_t told; /* completions that the device has written */
-
-static void fail(const char *what)
-{
-    fprintf(stderr, "libmlx5: %s\n", what);
-    exit(1);
-}
+static int locks;     /* as programs have them that do not set MLX5_SINGLE_THREADED */
 
 static void *zeroed(size_t bytes)
 {
@@ -75,7 +68,7 @@ static void make_context(void)
 
 static void make_cq(void)
 {
-    struct ibv_cq_init_attr_ex attr = { .cqe = COMPLETIONS };
+    struct ibv_cq_init_attr_ex attr = { .cqe = COMPLETIONS, .wc_flags = IBV_WC_STANDARD_FLAGS };
 
     cq = zeroed(sizeof(*cq));
     cq->verbs_cq.cq.context = &context->ibv_ctx.context;
@@ -85,7 +78,7 @@ static void make_cq(void)
     cq->cqe_sz = 64;
     cq->cqn = 7;
     cq->dbrec = zeroed(64);
-    mlx5_spinlock_init(&cq->lock, 0);
+    mlx5_spinlock_init(&cq->lock, locks);
     for (int i = 0; i < COMPLETIONS; i++)
         ((struct mlx5_cqe64 *)cq->buf_a.buf)[i].op_own = MLX5_CQE_INVALID << 4 | 1;
     mlx5_cq_fill_pfns(cq, &attr, context);
@@ -93,6 +86,11 @@ static void make_cq(void)
 
 static void make_qp(void)
 {
+    const struct ibv_qp_init_attr_ex functions = {
+        .qp_type = IBV_QPT_RC,
+        .comp_mask = IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+        .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_SEND,
+    };
     struct ibv_qp *verbs;
 
     qp = zeroed(sizeof(*qp));
@@ -115,7 +113,7 @@ static void make_qp(void)
     qp->rq.wqe_cnt = qp->rq.max_post = RECEIVES;
     qp->rq.max_gs = qp->rq.qp_state_max_gs = 1;
     qp->rq.wrid = zeroed(RECEIVES * 8);
-    mlx5_spinlock_init(&qp->rq.lock, 0);
+    mlx5_spinlock_init(&qp->rq.lock, locks);
     qp->sq.offset = RECEIVES * 16;
     qp->sq.wqe_shift = 6;
     qp->sq.wqe_cnt = qp->sq.max_post = SENDS;
@@ -123,9 +121,11 @@ static void make_qp(void)
     qp->sq.wrid = zeroed(SENDS * 8);
     qp->sq.wqe_head = zeroed(SENDS * 4);
     qp->sq.wr_data = zeroed(SENDS * 4);
+    if (mlx5_qp_fill_wr_pfns(qp, &functions, NULL))
+        fail("no functions that build requests");
     qp->sq_start = qp->buf.buf + qp->sq.offset;
     qp->sq.qend = qp->sq_start + SENDS * 64;
-    mlx5_spinlock_init(&qp->sq.lock, 0);
+    mlx5_spinlock_init(&qp->sq.lock, locks);
 }
 
 static void make_srq(void)
@@ -139,7 +139,7 @@ static void make_srq(void)
     srq->db = zeroed(64);
     srq->wrid = zeroed(SHARED * 8);
     srq->free_wqe_bitmap = zeroed(SHARED);
-    mlx5_spinlock_init(&srq->lock, 0);
+    mlx5_spinlock_init(&srq->lock, locks);
     for (int i = 0; i < SHARED; i++) {
         struct mlx5_wqe_srq_next_seg *next = srq->buf.buf + i * 32;
 
@@ -163,45 +163,6 @@ static void complete(int is_send, uint16_t counter)
 }
 
 static struct ibv_sge buffers[32][MAX_SGE];
-static struct ibv_send_wr sends[32];
-static struct ibv_recv_wr receives[32];
-static struct ibv_wc ended[32];
-static int batch;
-
-/* What is counted: each has the loop over calls that a program has. */
-__attribute__((noinline)) void measured_post_send(struct ibv_qp *of)
-{
-    struct ibv_send_wr *bad;
-
-    for (int i = 0; i < EACH; i += batch)
-        if (ibv_post_send(of, sends, &bad))
-            fail("a request was refused");
-}
-
-__attribute__((noinline)) void measured_post_recv(struct ibv_qp *of)
-{
-    struct ibv_recv_wr *bad;
-
-    for (int i = 0; i < EACH; i += batch)
-        if (ibv_post_recv(of, receives, &bad))
-            fail("a receive was refused");
-}
-
-__attribute__((noinline)) void measured_post_srq_recv(struct ibv_srq *of)
-{
-    struct ibv_recv_wr *bad;
-
-    for (int i = 0; i < EACH; i += batch)
-        if (ibv_post_srq_recv(of, receives, &bad))
-            fail("a shared receive was refused");
-}
-
-__attribute__((noinline)) void measured_poll(struct ibv_cq *of, int expected)
-{
-    for (int i = 0; i < EACH; i += batch)
-        if (ibv_poll_cq(of, batch, ended) != expected)
-            fail("completions are missing");
-}
 
 /* A case of sends: its name without the count, and what its requests are. */
 static const struct sent {
@@ -216,6 +177,21 @@ static const struct sent {
     { "verbs_post_send_2sge", IBV_WR_RDMA_WRITE, 0, 2, 64 },
     { "verbs_post_send_3sge", IBV_WR_RDMA_WRITE, 0, 3, 64 },
     { "verbs_post_send_4sge", IBV_WR_RDMA_WRITE, 0, 4, 64 },
+    { "face_post", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_inline", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 1, 8 },
+    { "face_post_inline64", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 1, 64 },
+    { "face_post_inline_2sge", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 2, 8 },
+    { "face_post_inline_imm", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED | IBV_SEND_INLINE, 1,
+      8 },
+    { "face_post_datagram", IBV_WR_SEND, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_fenced", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_FENCE, 1, 64 },
+    { "face_post_2sge", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 2, 64 },
+    { "face_post_4sge", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 4, 64 },
+    { "face_post_write_imm", IBV_WR_RDMA_WRITE_WITH_IMM, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_send", IBV_WR_SEND, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_send_imm", IBV_WR_SEND_WITH_IMM, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_read", IBV_WR_RDMA_READ, IBV_SEND_SIGNALED, 1, 64 },
+    { "face_post_fetch_add", IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, 1, 8 },
     { "verbs_post_signaled", IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED, 1, 64 },
     { "verbs_post_fenced", IBV_WR_RDMA_WRITE, IBV_SEND_FENCE, 1, 64 },
     { "verbs_post_write_imm", IBV_WR_RDMA_WRITE_WITH_IMM, 0, 1, 64 },
@@ -246,7 +222,7 @@ static void write_lists(const struct sent *sent)
 {
     char *memory = zeroed(32 * MAX_SGE * 4096);
     struct mlx5_ah *ah = zeroed(sizeof(*ah));
-    int is_datagram = !strcmp(sent->name ? sent->name : "", "verbs_post_datagram");
+    int is_datagram = sent->name && strstr(sent->name, "datagram");
 
     if (is_datagram)
         qp->verbs_qp.qp.qp_type = IBV_QPT_UD;
@@ -286,23 +262,27 @@ static void write_lists(const struct sent *sent)
     }
 }
 
-/* The device: completions of `EACH` requests, or receives, which stood in their queue. */
+/* The device: the completion of a request, or of a receive, which stood in its queue. */
+static void complete_one(int is_send)
+{
+    uint16_t counter = told;
+
+    if (is_send) {
+        qp->sq.wrid[counter & (SENDS - 1)] = counter;
+        qp->sq.wqe_head[counter & (SENDS - 1)] = counter;
+    } else if (qp->verbs_qp.qp.srq) {
+        counter &= SHARED - 1;
+    } else {
+        qp->rq.wrid[counter & (RECEIVES - 1)] = counter;
+        qp->rq.head++;
+    }
+    complete(is_send, counter);
+}
+
 static void complete_all(int is_send)
 {
-    for (int i = 0; i < EACH; i++) {
-        uint16_t counter = told;
-
-        if (is_send) {
-            qp->sq.wrid[counter & (SENDS - 1)] = counter;
-            qp->sq.wqe_head[counter & (SENDS - 1)] = counter;
-        } else if (qp->verbs_qp.qp.srq) {
-            counter &= SHARED - 1;
-        } else {
-            qp->rq.wrid[counter & (RECEIVES - 1)] = counter;
-            qp->rq.head++;
-        }
-        complete(is_send, counter);
-    }
+    for (int i = 0; i < EACH; i++)
+        complete_one(is_send);
 }
 
 int main(int argc, char **argv)
@@ -314,8 +294,9 @@ int main(int argc, char **argv)
     int freed = 0;
 
     batch = argc == 4 ? atoi(argv[2]) : 0;
-    if (rounds <= 0 || (batch != 1 && batch != 32))
-        fail("usage: libmlx5 CASE BATCH ROUNDS, a batch of 1 or 32");
+    if (rounds <= 0 || (batch != 1 && batch != 16 && batch != 32))
+        fail("usage: libmlx5 CASE BATCH ROUNDS, a batch of 1, 16 or 32");
+    locks = !strncmp(name, "face_", 5);
     sent = what_is_sent(name);
     make_context();
     make_cq();
@@ -329,21 +310,33 @@ int main(int argc, char **argv)
         if (sent.segments) {
             measured_post_send(&qp->verbs_qp.qp);
             qp->sq.tail = qp->sq.head;
-        } else if (!strcmp(name, "verbs_post_recv")) {
+        } else if (!strcmp(name, "face_wr")) {
+            measured_wr(&qp->verbs_qp.qp_ex, &buffers[0][0], 0x77);
+            qp->sq.tail = qp->sq.head;
+        } else if (!strcmp(name, "face_poll_ex")) {
+            complete_all(1);
+            measured_poll_ex(&cq->verbs_cq.cq_ex);
+        } else if (!strcmp(name, "face_poll_ex_empty")) {
+            measured_poll_ex_empty(&cq->verbs_cq.cq_ex);
+        } else if (!strcmp(name, "face_poll_last")) {
+            complete_one(1);
+            measured_poll(polled, 1, 16, 1);
+        } else if (!strcmp(name, "verbs_post_recv") || !strcmp(name, "face_post_recv")) {
             measured_post_recv(&qp->verbs_qp.qp);
             qp->rq.tail = qp->rq.head;
         } else if (!strcmp(name, "verbs_post_srq_recv")) {
             measured_post_srq_recv(&srq->vsrq.srq);
             for (int i = 0; i < EACH; i++)
                 mlx5_free_srq_wqe(srq, freed++ & (SHARED - 1));
-        } else if (!strcmp(name, "verbs_poll_empty")) {
-            measured_poll(polled, 0);
-        } else if (!strcmp(name, "verbs_poll_cq")) {
+        } else if (!strcmp(name, "verbs_poll_empty") || !strcmp(name, "face_poll_empty")) {
+            measured_poll(polled, EACH / batch, batch, 0);
+        } else if (!strcmp(name, "verbs_poll_cq") || !strcmp(name, "face_poll")) {
             complete_all(1);
-            measured_poll(polled, batch);
-        } else if (!strcmp(name, "verbs_poll_recv") || !strcmp(name, "verbs_poll_srq_recv")) {
+            measured_poll(polled, EACH / batch, batch, batch);
+        } else if (!strcmp(name, "verbs_poll_recv") || !strcmp(name, "verbs_poll_srq_recv") ||
+                   !strcmp(name, "face_poll_recv")) {
             complete_all(0);
-            measured_poll(polled, batch);
+            measured_poll(polled, EACH / batch, batch, batch);
         } else {
             return 77;
         }

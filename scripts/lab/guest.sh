@@ -41,6 +41,7 @@ new_run() {
     trap cleanup EXIT
     trap 'exit 130' INT TERM
     cp -r "$lab" "$RUN/lab"
+    cp "$root"/scripts/rdma/suite{.py,-56.expected} "$RUN/lab"
     printf '%s\n' "FERROCX_DPDK_PACKETS=${FERROCX_DPDK_PACKETS:-0}" \
         "FERROCX_PYVERBS=${FERROCX_PYVERBS:-}" "FERROCX_NVMF_AUTH=${FERROCX_NVMF_AUTH:-}" \
         "FERROCX_STOCK=${FERROCX_STOCK:-}" \

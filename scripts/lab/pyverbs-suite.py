@@ -48,7 +48,7 @@ EXPLANATIONS = [
     (r'DC QP|DCI caps|SkipTest occurred on', 'DC transport (dct) is not advertised'),
     (r'additional access flags 64', 'on-demand paging (pg) is not advertised'),
     (r'ODP', 'on-demand paging (pg) is not advertised'),
-    (r'Device memory|MEMIC', 'device memory (memic) is not advertised'),
+    (r'MEMIC atomic', 'operations at addresses of device memory are newer than the ConnectX-5'),
     (r'Tag matching', 'tag matching (rndv_offload_rc) is not advertised'),
     (r'Crypto login', 'encryption comes with ConnectX-6 Dx'),
     (r'LAG affinity', 'link aggregation (lag_master) is not advertised'),

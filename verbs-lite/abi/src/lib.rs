@@ -32,7 +32,7 @@
 //!
 //! # What it does not do
 //!
-//! Several devices in a process, VLANs, device memory, on-demand paging, ECE, migration of paths,
+//! Several devices in a process, VLANs, on-demand paging, ECE, migration of paths,
 //! SQD, priorities among rules for raw packets: functions of these are null, or answer
 //! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
 //! IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.

@@ -141,6 +141,8 @@ fn layouts(header: &Path) -> String {
     layout!(out, ibv_context, true: device, ops, cmd_fd, async_fd, num_comp_vectors, abi_compat);
     layout!(out, ibv_pd, true: context, handle);
     layout!(out, ibv_mr, true: context, pd, addr, length, handle, lkey, rkey);
+    layout!(out, ibv_dm, true: context, memcpy_to_dm, memcpy_from_dm, comp_mask, handle);
+    layout!(out, ibv_alloc_dm_attr, true: length, log_align_req, comp_mask);
     layout!(out, ibv_mw, true: context, pd, rkey, handle, kind = "type");
     layout!(out, ibv_mw_bind_info, true: mr, addr, length, mw_access_flags);
     layout!(out, ibv_mw_bind, true: wr_id, send_flags, bind_info);
@@ -202,7 +204,7 @@ fn layouts(header: &Path) -> String {
         phys_port_cnt);
     layout!(out, ibv_device_attr_ex, true: comp_mask, odp_caps, completion_timestamp_mask,
         hca_core_clock, device_cap_flags_ex, rss_caps, max_wq_type_rq, raw_packet_caps, tm_caps,
-        cq_mod_caps, phys_port_cnt_ex);
+        cq_mod_caps, max_dm_size, phys_port_cnt_ex);
     layout!(out, ibv_rss_caps, true: supported_qpts, max_rwq_indirection_tables,
         max_rwq_indirection_table_size, rx_hash_fields_mask, rx_hash_function);
     layout!(out, ibv_wq, true: context, wq_context, pd, cq, wq_num, handle, state, wq_type,
@@ -255,6 +257,9 @@ fn layouts(header: &Path) -> String {
         ("open_qp", offset_of!(verbs_context, open_qp)),
         ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("create_cq_ex", offset_of!(verbs_context, create_cq_ex)),
+        ("alloc_dm", offset_of!(verbs_context, alloc_dm)),
+        ("free_dm", offset_of!(verbs_context, free_dm)),
+        ("reg_dm_mr", offset_of!(verbs_context, reg_dm_mr)),
         ("query_port", offset_of!(verbs_context, query_port)),
     ] {
         let back = offset_of!(verbs_context, context) - at;

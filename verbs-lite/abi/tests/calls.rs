@@ -134,6 +134,144 @@ fn what_is_open_is_found_by_its_command_file_and_numbers() {
 }
 
 #[test]
+fn an_import_may_end_what_the_original_made() {
+    const CHANGE_ACCESS: c_int = 4;
+    let api = api();
+    let device = calls::open(api).0;
+    let pages = Pages::new(8192);
+    c!({
+        let pd = (api.ibv_alloc_pd)(device);
+        let mr = (api.ibv_reg_mr)(pd, pages.0.cast(), 8192, 7);
+        let again = (api.ibv_import_device)(libc::dup((*device).cmd_fd));
+        let same = (api.ibv_import_pd)(again, (*pd).handle);
+        let keys = [(); 2].map(|()| (api.ibv_import_mr)(same, (*mr).handle));
+        assert!(!keys.contains(&std::ptr::null_mut()));
+        // What is in a domain is in it for all who have it.
+        assert_eq!((api.ibv_dealloc_pd)(same), libc::EBUSY);
+        let changed = (api.ibv_rereg_mr)(keys[0], CHANGE_ACCESS, same, std::ptr::null_mut(), 0, 1);
+        assert_eq!(changed, -1, "a region is changed by who registered it");
+        assert_eq!((api.ibv_dereg_mr)(keys[0]), 0);
+        assert_eq!((api.ibv_dereg_mr)(keys[1]), libc::EINVAL, "it is gone");
+        assert_eq!((api.ibv_dereg_mr)(mr), libc::EINVAL, "it is gone");
+        (api.ibv_unimport_mr)(keys[1]);
+        (api.ibv_unimport_mr)(mr);
+        let own = (api.ibv_reg_mr)(same, pages.0.cast(), 8192, 7);
+        assert_eq!((api.ibv_dealloc_pd)(pd), libc::EBUSY);
+        assert_eq!((api.ibv_dereg_mr)(own), 0);
+        assert_eq!((api.ibv_dealloc_pd)(same), 0);
+        (api.ibv_unimport_pd)(pd);
+        assert_eq!((api.ibv_close_device)(again), 0);
+        assert_eq!((api.ibv_close_device)(device), 0);
+    });
+}
+
+#[test]
+fn device_memory_is_lent_copied_registered_and_found_by_its_number() {
+    use calls::abi::*;
+
+    /// Local write, remote write, and addresses from 0.
+    const RIGHTS: u32 = 1 | 1 << 1 | 1 << 5;
+    let api = api();
+    let device = calls::open(api).0;
+    c!({
+        let errno = || std::io::Error::last_os_error().raw_os_error().unwrap();
+        let verbs =
+            &*device.byte_sub(std::mem::offset_of!(verbs_context, context)).cast::<verbs_context>();
+        let mut attr: ibv_device_attr_ex = std::mem::zeroed();
+        let len = size_of_val(&attr);
+        assert_eq!((verbs.query_device_ex)(device, std::ptr::null(), &raw mut attr, len), 0);
+        let most = attr.max_dm_size as usize;
+        assert_eq!(most, 128 << 10);
+        let alloc = |length, log_align_req, comp_mask| {
+            let mut attr = ibv_alloc_dm_attr { length, log_align_req, comp_mask };
+            (verbs.alloc_dm)(device, &raw mut attr)
+        };
+        for (length, log_align, comp_mask) in [(0, 0, 0), (most + 1, 0, 0), (64, 40, 0), (64, 0, 1)]
+        {
+            assert!(alloc(length, log_align, comp_mask).is_null(), "{length} {log_align}");
+            assert_eq!(errno(), libc::EINVAL, "{length} {log_align}");
+        }
+        let dm = alloc(100, 3, 0);
+        assert!(!dm.is_null());
+        assert!(alloc(most, 0, 0).is_null());
+        assert_eq!(errno(), libc::ENOMEM);
+        let (mut bytes, mut back) = ([0x5a_u8; 104], [0_u8; 104]);
+        bytes[8] = 1;
+        let (from, to) = (bytes.as_ptr().cast(), back.as_mut_ptr().cast());
+        for (offset, length, result) in [
+            (0, 100, 0),
+            (0, 0, 0),
+            (3, 4, libc::EINVAL),
+            (4, 3, libc::EINVAL),
+            (104, 4, libc::EFAULT),
+            (0, 104, libc::EFAULT),
+            (u64::MAX, 4, libc::EFAULT),
+        ] {
+            assert_eq!(((*dm).memcpy_to_dm)(dm, offset, from, length), result, "{offset} {length}");
+            assert_eq!(((*dm).memcpy_from_dm)(to, dm, offset, length), result, "{offset} {length}");
+        }
+        assert_eq!((&back[..100], back[100]), (&bytes[..100], 0));
+        // Found again through its file.
+        let again = (api.ibv_import_device)(libc::dup((*device).cmd_fd));
+        assert!((api.ibv_import_dm)(again, (*dm).handle + 1).is_null());
+        assert_eq!(errno(), libc::ENOENT);
+        let same = (api.ibv_import_dm)(again, (*dm).handle);
+        assert!(!same.is_null() && (*same).context == again);
+        assert_eq!(((*same).memcpy_from_dm)(to, same, 8, 4), 0);
+        assert_eq!(back[..4], [1, 0x5a, 0x5a, 0x5a]);
+        (api.ibv_unimport_dm)(same);
+        // An import may end what the original made.
+        let second = alloc(64, 0, 0);
+        let same = (api.ibv_import_dm)(again, (*second).handle);
+        assert_eq!((verbs.free_dm)(same), 0);
+        assert_eq!((verbs.free_dm)(second), libc::EINVAL, "it is gone");
+        (api.ibv_unimport_dm)(second);
+        assert_eq!((api.ibv_close_device)(again), 0);
+        // Regions of it.
+        let pd = (api.ibv_alloc_pd)(device);
+        let register = |offset, length, access| (verbs.reg_dm_mr)(pd, dm, offset, length, access);
+        for (offset, length, access) in [
+            (0, 104, RIGHTS),
+            (101, 0, RIGHTS),
+            (u64::MAX, 2, RIGHTS),
+            (0, 64, 1),
+            (0, 64, RIGHTS & !1),
+            (0, 64, RIGHTS | 1 << 4),
+        ] {
+            assert!(register(offset, length, access).is_null(), "{offset} {length} {access:#x}");
+            assert_eq!(errno(), libc::EINVAL, "{offset} {length} {access:#x}");
+        }
+        let mr = register(4, 96, RIGHTS);
+        assert!(!mr.is_null() && (*mr).addr.is_null());
+        assert_eq!(((*mr).length, (*mr).lkey), (96, (*mr).rkey));
+        let start = std::ptr::null_mut();
+        assert_eq!((api.ibv_rereg_mr)(mr, 1 << 2, pd, start, 0, 1), -4);
+        assert_eq!(errno(), libc::EINVAL);
+        assert_eq!((verbs.free_dm)(dm), libc::EBUSY);
+        assert_eq!((api.ibv_dereg_mr)(mr), 0);
+        assert_eq!((verbs.free_dm)(dm), 0);
+        let whole = alloc(most, 12, 0);
+        assert!(!whole.is_null());
+        assert_eq!((verbs.free_dm)(whole), 0);
+        assert_eq!((api.ibv_dealloc_pd)(pd), 0);
+        assert_eq!((api.ibv_close_device)(device), 0);
+    });
+}
+
+#[test]
+fn a_domain_may_end_behind_its_device() {
+    let api = api();
+    let device = calls::open(api).0;
+    let pds = [(); 2].map(|()| c!((api.ibv_alloc_pd)(device)));
+    assert_eq!(c!((api.ibv_close_device)(device)), 0);
+    // Another device may have the memory of the first by now, if that went with it.
+    let next = calls::open(api).0;
+    assert!(next != device, "its domains name it");
+    assert_eq!(pds.map(|pd| c!((api.ibv_dealloc_pd)(pd))), [0; 2]);
+    assert_eq!(c!((api.ibv_close_device)(next)), 0);
+}
+
+#[test]
 fn a_buffer_of_the_librarys_is_registered_within_its_bounds() {
     let api = api();
     let device = calls::open(api).0;
@@ -186,6 +324,13 @@ fn a_frame_for_a_group_comes_back_byte_by_byte() {
     let header = [1, 0x50, 0x56, 0x19, 0x20, 0xa7, 2, 0, 1, 2, 3, 4, 0x88, 0xb5];
     let frame: Vec<u8> = header.into_iter().chain(14..200).collect();
     assert_eq!(world.frame_comes_back(&frame), frame);
+    world.close();
+}
+
+#[test]
+fn a_rule_ends_while_its_queue_pair_is_reset() {
+    let world = World::open(api(), false);
+    world.rules_end_under_resets(2000);
     world.close();
 }
 
@@ -324,6 +469,38 @@ fn a_program_may_end_in_the_middle() {
         1 => c!(libc::_exit(0)),
         _ => {}
     }
+}
+
+#[test]
+fn a_wait_goes_on_after_a_signal_whose_handler_asks_for_it() {
+    const NAME: &str = "a_wait_goes_on_after_a_signal_whose_handler_asks_for_it";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        // Handlers are the whole process's.
+        return assert!(alone(NAME, "1").success());
+    }
+    let world = World::open(api(), false);
+    world.is_disturbed();
+    world.close();
+}
+
+#[test]
+fn a_thread_that_polls_by_functions_may_make_other_calls() {
+    let world = World::open(api(), false);
+    world.calls_between_polls();
+    world.close();
+}
+
+#[test]
+fn who_waits_is_told_that_there_is_nothing_to_wait_for_any_more() {
+    World::open(api(), false).ends_under_waiters();
+}
+
+#[test]
+fn nobody_reaches_what_a_program_left_when_it_closed_its_device() {
+    const RETRY_EXCEEDED: i32 = 12;
+    let [world, other] = [(); 2].map(|()| World::open(api(), false));
+    assert_eq!(world.write_to_left(&other), [0, RETRY_EXCEEDED]);
+    world.close();
 }
 
 /// What a child says by its status.

@@ -45,6 +45,9 @@ const _: () = {
     assert!(offset_of!(ibv_device_attr_ex, phys_port_cnt_ex) == 396);
     assert!(offset_of!(ibv_device_attr_ex, cq_mod_caps) == 368);
     assert!(at - offset_of!(verbs_context, alloc_parent_domain) == 208);
+    assert!(at - offset_of!(verbs_context, alloc_dm) == 256);
+    assert!(size_of::<ibv_dm>() == 32 && size_of::<ibv_alloc_dm_attr>() == 16);
+    assert!(offset_of!(ibv_device_attr_ex, max_dm_size) == 376);
     assert!(at - offset_of!(verbs_context, query_rt_values) == 128);
     assert!(size_of::<ibv_port_attr>() == 52 && offset_of!(ibv_port_attr, link_layer) == 46);
     assert!(size_of::<ibv_qp_attr>() == 144 && offset_of!(ibv_qp_attr, ah_attr) == 56);

@@ -79,7 +79,13 @@ pub(crate) struct ibv_context {
 pub(crate) struct verbs_context {
     pub(crate) query_port:
         unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int,
-    pub(crate) before_alloc_parent_domain: [Absent; 13],
+    pub(crate) before_reg_dm_mr: [Absent; 6],
+    pub(crate) reg_dm_mr:
+        unsafe extern "C" fn(*mut ibv_pd, *mut ibv_dm, u64, usize, c_uint) -> *mut ibv_mr,
+    pub(crate) alloc_dm:
+        unsafe extern "C" fn(*mut ibv_context, *mut ibv_alloc_dm_attr) -> *mut ibv_dm,
+    pub(crate) free_dm: unsafe extern "C" fn(*mut ibv_dm) -> c_int,
+    pub(crate) before_alloc_parent_domain: [Absent; 4],
     pub(crate) alloc_parent_domain:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd,
     pub(crate) dealloc_td: unsafe extern "C" fn(*mut ibv_td) -> c_int,
@@ -149,6 +155,22 @@ pub(crate) struct ibv_qp_open_attr {
     pub(crate) xrcd: *mut ibv_xrcd,
     pub(crate) qp_context: *mut c_void,
     pub(crate) qp_type: c_int,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_dm {
+    pub(crate) context: *mut ibv_context,
+    pub(crate) memcpy_to_dm: unsafe extern "C" fn(*mut ibv_dm, u64, *const c_void, usize) -> c_int,
+    pub(crate) memcpy_from_dm: unsafe extern "C" fn(*mut c_void, *mut ibv_dm, u64, usize) -> c_int,
+    pub(crate) comp_mask: u32,
+    pub(crate) handle: u32,
+}
+
+#[repr(C)]
+pub(crate) struct ibv_alloc_dm_attr {
+    pub(crate) length: usize,
+    pub(crate) log_align_req: u32,
+    pub(crate) comp_mask: u32,
 }
 
 #[repr(C)]
@@ -629,7 +651,9 @@ pub(crate) struct ibv_device_attr_ex {
     pub(crate) tm_caps: [u32; 5],
     /// Completions, and microseconds.
     pub(crate) cq_mod_caps: [u16; 2],
-    pub(crate) before_phys_port_cnt_ex: [u32; 6],
+    /// Bytes of the largest piece of memory of the device.
+    pub(crate) max_dm_size: u64,
+    pub(crate) before_phys_port_cnt_ex: [u32; 3],
     pub(crate) phys_port_cnt_ex: u32,
 }
 

@@ -27,8 +27,10 @@ impl Address {
     }
 
     /// The way to a queue pair of the address.
+    #[inline(always)]
     pub(super) fn to(&self, qpn: u32, qkey: u32) -> AddressHandle {
-        self.handle.to(Qpn(qpn & 0xff_ffff), qkey)
+        // The field takes 24 bits of the number.
+        self.handle.to(Qpn(qpn), qkey)
     }
 }
 
@@ -39,6 +41,9 @@ pub(super) fn path_of(node: &Node, attr: &ibv_ah_attr) -> Result<Path, Errno> {
         return Err(Errno::INVALID);
     }
     let grh = &attr.grh;
+    if usize::from(grh.sgid_index) >= node.gids().len() {
+        return Err(Errno::INVALID);
+    }
     let path = node.path(grh.sgid_index, gid_of(grh.dgid)).ok_or(Errno(libc::ENETUNREACH))?;
     Ok(Path {
         // 0 says that nobody has thought of it, and no packet would arrive.
@@ -82,11 +87,12 @@ fn sender_of(node: &Node, port: u8, wc: &ibv_wc, grh: &[u8; 40]) -> Result<ibv_a
         gid[12..].copy_from_slice(ip);
         gid
     };
-    let (from, to, hop_limit) = if wc.sl & 3 == 2 {
-        (mapped(&grh[32..36]), mapped(&grh[36..40]), grh[28])
+    // The answer is of the class that the datagram was of.
+    let (from, to, hop_limit, traffic_class) = if wc.sl & 3 == 2 {
+        (mapped(&grh[32..36]), mapped(&grh[36..40]), grh[28], grh[21])
     } else {
         let gid = |at: usize| grh[at..at + 16].try_into().unwrap_or([0; 16]);
-        (gid(8), gid(24), grh[7])
+        (gid(8), gid(24), grh[7], grh[0] << 4 | grh[1] >> 4)
     };
     let own = node.gids().iter().position(|entry| entry.gid.0 == to).ok_or(Errno::INVALID)?;
     let word = |at: usize| u64::from_ne_bytes(from[at..at + 8].try_into().unwrap_or([0; 8]));
@@ -95,7 +101,7 @@ fn sender_of(node: &Node, port: u8, wc: &ibv_wc, grh: &[u8; 40]) -> Result<ibv_a
         flow_label: 0,
         sgid_index: own as u8,
         hop_limit: hop_limit.max(1),
-        traffic_class: 0,
+        traffic_class,
     };
     Ok(ibv_ah_attr { grh, is_global: 1, port_num: port, ..ibv_ah_attr::default() })
 }
@@ -161,4 +167,47 @@ fn gid_of(words: [u64; 2]) -> Gid {
     bytes[..8].copy_from_slice(&words[0].to_ne_bytes());
     bytes[8..].copy_from_slice(&words[1].to_ne_bytes());
     Gid(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_port_that_is_not_there_is_no_way() {
+        let node = Node::open().unwrap();
+        let to = node.gids()[0].gid.0;
+        let attr = |sgid_index: usize| {
+            let word = |at: usize| u64::from_ne_bytes(to[at..at + 8].try_into().unwrap());
+            let dgid = [word(0), word(8)];
+            let grh = ibv_global_route { dgid, sgid_index: sgid_index as u8, ..Default::default() };
+            ibv_ah_attr { grh, is_global: 1, port_num: 1, ..ibv_ah_attr::default() }
+        };
+        assert!(path_of(&node, &attr(0)).is_ok());
+        let beyond = path_of(&node, &attr(node.gids().len()));
+        assert_eq!(beyond.err(), Some(Errno::INVALID));
+    }
+
+    #[test]
+    fn an_answer_is_of_the_class_of_the_datagram() {
+        let node = Node::open().unwrap();
+        let own = node.gids()[0].gid.0;
+        let wc = |sl| ibv_wc { wc_flags: wc::GRH, sl, ..ibv_wc::default() };
+        let mut header = [0; 40];
+        (header[21], header[28]) = (0xb8, 17);
+        header[32..36].copy_from_slice(&[127, 88, 9, 9]);
+        header[36..].copy_from_slice(&own[12..]);
+        let grh = sender_of(&node, 1, &wc(2), &header).map_err(|errno| errno.0).unwrap().grh;
+        assert_eq!((grh.traffic_class, grh.hop_limit, grh.sgid_index), (0xb8, 17, 0));
+        assert_eq!(gid_of(grh.dgid).ip(), std::net::IpAddr::from([127, 88, 9, 9]));
+        let mut header = [0x6b, 0x80, 0, 5, 0, 0, 17, 3].to_vec();
+        header.extend([[0xfd; 16], own].concat());
+        let header = header.try_into().unwrap();
+        let grh = sender_of(&node, 1, &wc(1), &header).map_err(|errno| errno.0).unwrap().grh;
+        assert_eq!((grh.traffic_class, grh.hop_limit), (0xb8, 3));
+        // A group is nobody's own address.
+        let mut header = header;
+        header[24] = 0xff;
+        assert_eq!(sender_of(&node, 1, &wc(1), &header).err(), Some(Errno::INVALID));
+    }
 }

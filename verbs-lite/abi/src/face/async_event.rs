@@ -8,7 +8,7 @@ use ferrocx_prm::eqe::EventType;
 
 use super::context::{Context, Kind, Queued, Shared, Told};
 use super::srq::SharedQueue;
-use super::{Errno, set_errno};
+use super::{Errno, set_errno, signals};
 use crate::abi::{event, ibv_async_event, ibv_context};
 use crate::files;
 use crate::node::{Listener, lock};
@@ -105,12 +105,25 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let shared = promised!(&Context::of(context).shared);
-    if let Err(errno) = shared.here() {
-        set_errno(errno);
-        return -1;
+    let next = promised!(Context::of(context)).and_then(|shared| next_event(shared));
+    match next {
+        Ok(next) => {
+            promised!(event.write(next));
+            0
+        }
+        Err(errno) => {
+            set_errno(errno);
+            -1
+        }
     }
+}
+
+/// The next event, which is waited for if the file blocks.
+fn next_event(shared: &Shared) -> Result<ibv_async_event, Errno> {
+    shared.here()?;
+    let waiter = shared.waiters.enter();
     loop {
+        waiter.goes_on()?;
         let mut events = lock(&shared.events);
         if let Some(Queued { event: next, about }) = events.waiting.pop_front() {
             if events.waiting.is_empty() {
@@ -119,17 +132,14 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
             if let Some(told) = about.and_then(|about| events.objects.get_mut(&about)) {
                 told.unacknowledged += 1;
             }
-            promised!(event.write(next));
-            return 0;
+            return Ok(next);
         }
         drop(events);
         if !files::is_blocking(&shared.event_fd) {
-            set_errno(Errno(libc::EAGAIN));
-            return -1;
+            return Err(Errno(libc::EAGAIN));
         }
-        if !files::wait(shared.event_fd.as_fd()) {
-            set_errno(Errno(libc::EINTR));
-            return -1;
+        if !files::wait(shared.event_fd.as_fd()) && !signals::are_restarted() {
+            return Err(Errno(libc::EINTR));
         }
     }
 }
@@ -144,10 +154,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
     };
     // The first member of each of these objects is its context.
     let face: *mut *mut ibv_context = std::ptr::with_exposed_provenance_mut(event.element as usize);
-    let shared = promised!(&Context::of(*face).shared);
-    if shared.here().is_err() {
-        return;
-    }
+    let Ok(shared) = promised!(Context::here(*face)) else { return };
     let mut events = lock(&shared.events);
     let told = events.objects.iter_mut();
     if let Some((_, told)) =

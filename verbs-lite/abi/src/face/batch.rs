@@ -1,26 +1,59 @@
 //! [`Batch`]: the work requests that a program builds before it posts them.
 
 use std::ops::Range;
+use std::ptr::null_mut;
 use std::sync::atomic::AtomicBool;
 
 use super::Errno;
-use crate::abi::{ibv_data_buf, ibv_qp_cap, ibv_send_wr, ibv_sge};
+use crate::abi::{
+    ibv_data_buf, ibv_mw_bind_info, ibv_qp_cap, ibv_send_wr, ibv_sge, wr_atomic, wr_bind_mw, wr_of,
+};
 
-/// Where the data of a request stand in its batch.
+/// Where the data of a request stand.
 #[derive(Debug, Clone)]
 pub(super) enum Data {
+    Nothing,
+    /// In the request.
+    One(ibv_sge),
+    /// In the batch.
     List(Range<usize>),
     Inline(Range<usize>),
+}
+
+/// A request with nothing in it.
+pub(super) const EMPTY: ibv_send_wr = ibv_send_wr {
+    wr_id: 0,
+    next: null_mut(),
+    sg_list: null_mut(),
+    num_sge: 0,
+    opcode: 0,
+    send_flags: 0,
+    imm_data: 0,
+    wr: wr_of { atomic: wr_atomic { remote_addr: 0, compare_add: 0, swap: 0, rkey: 0 } },
+    xrc_srqn: 0,
+    bind_mw: wr_bind_mw {
+        mw: null_mut(),
+        rkey: 0,
+        bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
+    },
+};
+
+/// A request, and its data.
+pub(super) struct Request {
+    pub(super) wr: ibv_send_wr,
+    pub(super) data: Data,
 }
 
 /// The requests between `wr_start` and `wr_complete`.
 pub(super) struct Batch {
     /// Somebody builds one.
     pub(super) is_open: AtomicBool,
-    pub(super) requests: Vec<(ibv_send_wr, Data)>,
-    pub(super) lists: Vec<ibv_sge>,
-    pub(super) inline: Vec<u8>,
-    pub(super) error: Option<Errno>,
+    /// Those of former batches stay, so that only what a request says is written.
+    requests: Vec<Request>,
+    count: usize,
+    lists: Vec<ibv_sge>,
+    inline: Vec<u8>,
+    error: Option<Errno>,
     max_wr: usize,
     max_sge: usize,
     max_inline: usize,
@@ -28,43 +61,90 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(cap: &ibv_qp_cap) -> Self {
-        let max_wr = cap.max_send_wr.max(1) as usize;
         Self {
             is_open: AtomicBool::new(false),
-            requests: Vec::with_capacity(max_wr),
-            lists: Vec::with_capacity(max_wr),
+            requests: Vec::new(),
+            count: 0,
+            lists: Vec::new(),
             inline: Vec::new(),
             error: None,
-            max_wr,
+            max_wr: cap.max_send_wr.max(1) as usize,
             max_sge: cap.max_send_sge.max(1) as usize,
             max_inline: cap.max_inline_data as usize,
         }
     }
 
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
-        self.requests.clear();
+        self.count = 0;
         self.lists.clear();
         self.inline.clear();
         self.error = None;
     }
 
+    #[cold]
     pub(super) fn fail(&mut self, errno: Errno) {
         self.error.get_or_insert(errno);
     }
 
-    pub(super) fn add(&mut self, request: ibv_send_wr) {
-        if self.requests.len() == self.max_wr {
-            return self.fail(Errno::NO_MEMORY);
-        }
-        let end = self.lists.len();
-        self.requests.push((request, Data::List(end..end)));
+    /// How many requests there are, or what was wrong with one.
+    #[inline(always)]
+    pub(super) fn count(&self) -> Result<u32, Errno> {
+        self.error.map_or(Ok(self.count as u32), Err)
     }
 
-    fn set_data(&mut self, data: Data) {
-        match self.requests.last_mut() {
-            Some((_, place)) => *place = data,
-            None => self.fail(Errno::INVALID),
+    /// The requests in order, their lists and their bytes.
+    #[inline(always)]
+    pub(super) fn parts(&mut self) -> (&mut [Request], &mut [ibv_sge], &[u8]) {
+        let requests = self.requests.get_mut(..self.count).unwrap_or_default();
+        (requests, &mut self.lists, &self.inline)
+    }
+
+    /// Appends a request without data, and gives it to be written: of what its operation does not
+    /// use, anything stands in it. `None` until [`Batch::grow`] has made room for it.
+    #[inline(always)]
+    pub(super) fn add(&mut self) -> Option<&mut ibv_send_wr> {
+        let request = self.requests.get_mut(self.count)?;
+        self.count += 1;
+        request.data = Data::Nothing;
+        Some(&mut request.wr)
+    }
+
+    /// Makes room for another request than there ever was; fails the batch if there are too many.
+    pub(super) fn grow(&mut self) {
+        if self.requests.len() == self.max_wr {
+            self.fail(Errno::NO_MEMORY);
+        } else {
+            self.requests.push(Request { wr: EMPTY, data: Data::Nothing });
         }
+    }
+
+    /// The request that is being built; a batch without one fails.
+    #[inline(always)]
+    fn latest_request(&mut self) -> Option<&mut Request> {
+        if self.count == 0 {
+            self.fail(Errno::INVALID);
+            return None;
+        }
+        self.requests.get_mut(self.count - 1)
+    }
+
+    /// The same, without its data.
+    #[inline(always)]
+    pub(super) fn latest(&mut self) -> Option<&mut ibv_send_wr> {
+        self.latest_request().map(|request| &mut request.wr)
+    }
+
+    #[inline(always)]
+    fn set_data(&mut self, data: Data) {
+        if let Some(request) = self.latest_request() {
+            request.data = data;
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn set_sge(&mut self, sge: ibv_sge) {
+        self.set_data(Data::One(sge));
     }
 
     pub(super) fn set_list(&mut self, list: impl IntoIterator<Item = ibv_sge>) {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ferrocx_verbs_lite::{CompletionChannel, Cq, RdmaContext, VerbsError};
 
 use super::context::{Context, Shared};
+use super::life::Waiters;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::files;
@@ -18,6 +19,7 @@ pub(super) struct Channel {
     pub(super) face: ibv_comp_channel,
     pub(super) shared: Arc<Shared>,
     pub(super) inner: Mutex<Inner>,
+    pub(super) waiters: Waiters,
 }
 
 /// What the lock of a channel guards.
@@ -163,6 +165,7 @@ fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
         face: ibv_comp_channel { context, fd, refcnt: 0 },
         shared: Arc::clone(shared),
         inner: Mutex::new(Inner { events, queues: HashMap::new() }),
+        waiters: Waiters::default(),
     }))
 }
 
@@ -178,6 +181,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     if !lock(&open.inner).queues.is_empty() {
         return libc::EBUSY;
     }
+    open.waiters.end(|| files::signal(lock(&open.inner).events.file()));
     let channel = promised!(take_back::<Channel, _>(channel));
     let Channel { shared, inner, .. } = *channel;
     let inner = inner.into_inner().unwrap_or_else(PoisonError::into_inner);

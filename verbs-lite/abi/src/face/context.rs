@@ -10,7 +10,7 @@ use ferrocx_verbs_lite::{Completion, MrChanger, Srq};
 use super::Errno;
 use super::clock::Compared;
 use super::handles::Handles;
-use super::life::Process;
+use super::life::{Process, Waiters};
 use super::pair::{List, Member, report};
 use crate::abi::{ibv_async_event, ibv_context, ibv_wc, verbs_context};
 use crate::node::{Node, lock};
@@ -28,6 +28,7 @@ pub(super) struct Shared {
     pub(super) xrc_queues: Mutex<HashMap<u32, XrcQueue>>,
     pub(super) events: Mutex<Events>,
     pub(super) event_fd: OwnedFd,
+    pub(super) waiters: Waiters,
     /// What changes regions, made when it is first asked for.
     pub(super) changer: Mutex<Option<MrChanger>>,
     /// The device's clock and the host's, once a program wants the one's time in the other's.
@@ -97,13 +98,10 @@ impl Shared {
         members[at] = Some(Arc::clone(member));
     }
 
-    /// Ends that.
-    pub(super) fn remove(&self, member: &Member) {
-        let Some(index) = member.index else { return };
+    /// Ends that. The number stays taken, until [`Shared::give_index`].
+    pub(super) fn remove(&self, index: u32) {
         let mut members = self.members.write().unwrap_or_else(PoisonError::into_inner);
         members[index as usize] = None;
-        drop(members);
-        self.give_index(index);
     }
 
     /// Gives out what a completion ends whose number no queue pair has: a receive of XRC, or
@@ -126,11 +124,15 @@ pub(super) struct Indices {
     next: u32,
 }
 
+/// Contexts that were closed and that objects of their programs still name.
+static CLOSED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
 /// An open device as the program has it.
 #[repr(C)]
 pub(super) struct Context {
     pub(super) verbs: verbs_context,
-    pub(super) shared: Arc<Shared>,
+    /// `None` once it is closed.
+    pub(super) shared: Option<Arc<Shared>>,
 }
 
 impl Shared {
@@ -150,18 +152,40 @@ impl Context {
         face.wrapping_byte_sub(Self::FACE).cast()
     }
 
-    /// # Safety
-    /// The module's: `face` is of an open device.
-    pub(super) unsafe fn of<'a>(face: *mut ibv_context) -> &'a Self {
-        promised!(&*Self::whole(face))
-    }
-
-    /// What its objects share, in the process that opened it.
+    /// What its objects share.
     ///
     /// # Safety
-    /// The module's: `face` is of an open device.
+    /// The module's: `face` is of an open device, or of one that was closed with objects left.
+    pub(super) unsafe fn of<'a>(face: *mut ibv_context) -> Result<&'a Arc<Shared>, Errno> {
+        promised!((*Self::whole(face)).shared.as_ref()).ok_or(Errno(libc::EBADF))
+    }
+
+    /// The same, in the process that opened it.
+    ///
+    /// # Safety
+    /// That of [`Context::of`].
     pub(super) unsafe fn here<'a>(face: *mut ibv_context) -> Result<&'a Arc<Shared>, Errno> {
-        let shared = &promised!(Self::of(face)).shared;
+        let shared = promised!(Self::of(face))?;
         shared.here().map(|()| shared)
+    }
+
+    /// Closes it. Its memory stays if the program still has objects that name it: programs end them
+    /// afterwards (pyverbs does, where a set-up failed in its middle), and are told that it is
+    /// closed.
+    ///
+    /// # Safety
+    /// The module's: `face` is of an open device, which nobody else uses any more.
+    pub(super) unsafe fn close(face: *mut ibv_context) {
+        let whole = Self::whole(face);
+        let shared = promised!((*whole).shared.take());
+        let has_objects = shared.is_some_and(|shared| {
+            // The caller holds it, too.
+            Arc::strong_count(&shared) > 2 || !lock(&shared.handles.domains).is_empty()
+        });
+        if has_objects {
+            lock(&CLOSED).push(whole.expose_provenance());
+        } else {
+            drop(promised!(Box::from_raw(whole)));
+        }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::mem::MaybeUninit;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ferrocx_verbs_lite as verbs;
@@ -14,11 +15,28 @@ use ferrocx_verbs_lite::{CqEntry, Notify};
 use super::channel::Channel;
 use super::context::{Context, Kind, Shared};
 use super::life::Users;
-use super::pair::Out;
-use super::{Errno, give_out, set_errno, take_back, tried};
+use super::lock::{Held, Lock};
+use super::pair::{Member, Out};
+use super::{Errno, give_out, set_errno, signals, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
 use crate::node::lock;
+
+/// The thread that polls a queue which none does: one that is none.
+pub(super) const NOBODY: usize = 0;
+
+/// Beside the thread that polls a queue: others have asked for an event of solicited completions,
+/// or of any, when it ends. Names of threads are addresses of structures, multiples of 4.
+pub(super) const WANTED: usize = WANTED_SOLICITED | WANTED_ANY;
+const WANTED_SOLICITED: usize = 1;
+pub(super) const WANTED_ANY: usize = 2;
+
+/// The name that the system's library gives to the calling thread.
+#[inline(always)]
+pub(super) fn this_thread() -> usize {
+    // SAFETY: it has no conditions.
+    unsafe { libc::pthread_self() as usize }
+}
 
 /// Entries of the smallest queue: a page of them.
 const LEAST_ENTRIES: u32 = 64;
@@ -28,19 +46,25 @@ const LEAST_ENTRIES: u32 = 64;
 pub(super) struct Queue {
     pub(super) face: crate::abi::ibv_cq_ex,
     pub(super) shared: Arc<Shared>,
-    pub(super) inner: Mutex<Inner>,
+    pub(super) inner: Lock<Inner>,
+    /// The thread between `start_poll` and `end_poll`, which has kept the lock.
+    pub(super) polled_by: AtomicUsize,
+    /// Events that were taken from the channel since the queue was armed.
+    news: AtomicU32,
     /// Events that were taken from the channel, and that the program acknowledged.
     pub(super) given: AtomicU32,
     acknowledged: AtomicU32,
-    /// Somebody is between `start_poll` and `end_poll`, and what they read.
-    pub(super) is_polled: AtomicBool,
-    pub(super) current: ibv_wc,
-    /// When that was made, in ticks of the device.
-    pub(super) current_ticks: u64,
     /// Completions say when they were made.
-    is_stamped: bool,
+    pub(super) is_stamped: bool,
     /// Queue pairs that complete here.
     pub(super) users: Users,
+}
+
+/// A completion that a program reads by functions, and when it was made, in ticks of the device.
+#[derive(Debug, Default)]
+pub(super) struct Current {
+    pub(super) wc: ibv_wc,
+    pub(super) ticks: u64,
 }
 
 /// What the lock of a queue guards.
@@ -50,44 +74,79 @@ pub(super) struct Inner {
     /// Completions that were taken from the device before the program asked for them, and when they
     /// were made, in ticks of the device: 0 where nobody asked for it.
     pub(super) waiting: VecDeque<(ibv_wc, u64)>,
+    pub(super) seen: Seen,
+    /// What is read between `start_poll` and `end_poll`.
+    pub(super) current: Current,
 }
 
-/// A program that polls, as far as it has room: a completion may end several requests, or none that
-/// is reported.
-struct Now<'a> {
-    out: &'a mut [MaybeUninit<ibv_wc>],
-    count: usize,
-    /// Where those go that `out` has no room for.
-    waiting: &'a mut VecDeque<(ibv_wc, u64)>,
+/// What the lock of a queue guards, for calls other than those that poll: a thread may make them
+/// between its `start_poll` and its `end_poll`, too.
+pub(super) struct Use<'a> {
+    held: ManuallyDrop<Held<'a, Inner>>,
+    /// It was locked for this.
+    is_locked: bool,
 }
 
-impl Out for Now<'_> {
-    #[inline(always)]
-    fn ticks(&self, _entry: &CqEntry<'_>) -> u64 {
-        0
+impl Deref for Use<'_> {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.held
     }
+}
 
-    #[inline(always)]
-    fn put(&mut self, wc: ibv_wc, _ticks: u64) {
-        match self.out.get_mut(self.count) {
-            Some(place) => {
-                place.write(wc);
-                self.count += 1;
-            }
-            None => self.waiting.push_back((wc, 0)),
+impl DerefMut for Use<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.held
+    }
+}
+
+impl Drop for Use<'_> {
+    fn drop(&mut self) {
+        if self.is_locked {
+            // SAFETY: it is dropped here alone, and not used again.
+            unsafe { ManuallyDrop::drop(&mut self.held) }
         }
     }
+}
 
+/// Queue pairs of which completions were taken, as far as they have places: the table of all is
+/// locked only for others.
+#[derive(Debug, Default)]
+pub(super) struct Seen([Option<Arc<Member>>; Self::PLACES]);
+
+impl Seen {
+    const PLACES: usize = 32;
+
+    /// The queue pair whose completions have a number.
     #[inline(always)]
-    fn is_enough(&self) -> bool {
-        self.count == self.out.len()
+    pub(super) fn find(&mut self, index: u32, shared: &Shared) -> Option<&Member> {
+        let place = &mut self.0[index as usize % Self::PLACES];
+        if place.as_ref().is_none_or(|member| member.index != Some(index)) {
+            look_up(place, index, shared)?;
+        }
+        place.as_deref()
     }
+
+    /// Forgets a queue pair, which is in the table no more.
+    pub(super) fn forget(&mut self, index: u32) {
+        self.0[index as usize % Self::PLACES].take_if(|member| member.index == Some(index));
+    }
+}
+
+/// Puts the queue pair with a number into its place.
+#[cold]
+#[inline(never)]
+fn look_up(place: &mut Option<Arc<Member>>, index: u32, shared: &Shared) -> Option<()> {
+    let members = shared.members.read().unwrap_or_else(PoisonError::into_inner);
+    *place = Some(Arc::clone(members.get(index as usize)?.as_ref()?));
+    Some(())
 }
 
 /// A program that is to poll later.
-struct Later<'a> {
-    waiting: &'a mut VecDeque<(ibv_wc, u64)>,
-    is_stamped: bool,
+pub(super) struct Later<'a> {
+    pub(super) waiting: &'a mut VecDeque<(ibv_wc, u64)>,
+    pub(super) is_stamped: bool,
 }
 
 impl Out for Later<'_> {
@@ -111,18 +170,42 @@ impl Queue {
         promised!(&*face.cast::<Self>())
     }
 
+    /// What its lock guards.
+    pub(super) fn inner(&self) -> Use<'_> {
+        let is_locked = self.polled_by.load(Ordering::Relaxed) & !WANTED != this_thread();
+        let held = if is_locked {
+            self.inner.lock()
+        } else {
+            // SAFETY: this thread has kept it between `start_poll` and `end_poll`, and is in a call
+            // between them, which does not poll.
+            unsafe { self.inner.kept() }
+        };
+        Use { held: ManuallyDrop::new(held), is_locked }
+    }
+
+    /// Arms the queue behind the events that were taken.
+    pub(super) fn arm(&self, inner: &mut Inner, what: Notify) {
+        for _ in 0..self.news.swap(0, Ordering::AcqRel) {
+            inner.cq.ack_event();
+        }
+        inner.cq.arm(what);
+    }
+
+    /// Leaves the arming to another thread that polls, if one does: nobody waits for its end.
+    fn asks_poller(&self, what: usize) -> bool {
+        let ask = |by: usize| (by != NOBODY && by & !WANTED != this_thread()).then_some(by | what);
+        self.polled_by.fetch_update(Ordering::AcqRel, Ordering::Acquire, ask).is_ok()
+    }
+
     /// Takes completions from the device and gives out what they end, until there are none or `out`
-    /// has enough. The table of queue pairs is locked once, and each of them once for completions
-    /// that follow each other.
+    /// has enough. Each queue pair is locked once for completions that follow each other.
     #[inline(always)]
-    fn take(&self, cq: &mut verbs::Cq, out: &mut impl Out) {
+    pub(super) fn take(&self, cq: &mut verbs::Cq, seen: &mut Seen, out: &mut impl Out) {
         let mut taking = cq.taking();
         let Some(mut entry) = taking.next() else { return };
-        let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         loop {
             let index = entry.user_index();
-            let member = members.get(index as usize).and_then(Option::as_ref);
-            let Some(member) = member else {
+            let Some(member) = seen.find(index, &self.shared) else {
                 self.end_xrc(entry, out);
                 if out.is_enough() {
                     return;
@@ -131,7 +214,7 @@ impl Queue {
                 entry = next;
                 continue;
             };
-            let mut pair = lock(&member.pair);
+            let mut pair = member.pair.lock();
             loop {
                 pair.end(entry, out);
                 if out.is_enough() {
@@ -148,78 +231,27 @@ impl Queue {
 
     /// Gives out what an entry ends whose number no queue pair has.
     #[cold]
-    fn end_xrc(&self, entry: CqEntry<'_>, out: &mut impl Out) {
+    pub(super) fn end_xrc(&self, entry: CqEntry<'_>, out: &mut impl Out) {
         let ticks = out.ticks(&entry);
         self.shared.end_xrc(entry.read(), |wc| out.put(wc, ticks));
     }
 
     /// Takes everything that the device has written.
     pub(super) fn take_all(&self, inner: &mut Inner) {
-        let Inner { cq, waiting } = inner;
-        self.take(cq, &mut Later { waiting, is_stamped: self.is_stamped });
-    }
-
-    /// Fills `out` with completions, as many as there are; their number.
-    #[inline]
-    fn poll(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
-        if self.is_stamped {
-            return self.poll_stamped(out);
-        }
-        let mut inner = lock(&self.inner);
-        let Inner { cq, waiting } = &mut *inner;
-        let mut now = Now { count: 0, out, waiting };
-        while !now.is_enough()
-            && let Some((wc, _)) = now.waiting.pop_front()
-        {
-            now.put(wc, 0);
-        }
-        if !now.is_enough() {
-            self.take(cq, &mut now);
-        }
-        now.count
-    }
-
-    /// Does what [`Queue::poll`] does where those that `out` has no room for keep their time.
-    #[inline(never)]
-    fn poll_stamped(&self, out: &mut [MaybeUninit<ibv_wc>]) -> usize {
-        let mut inner = lock(&self.inner);
-        self.take_all(&mut inner);
-        let count = out.len().min(inner.waiting.len());
-        for (place, (wc, _)) in out.iter_mut().zip(inner.waiting.drain(..count)) {
-            place.write(wc);
-        }
-        count
-    }
-
-    /// The next completion, and when it was made; the model gets its turn when there is none.
-    pub(super) fn poll_one(&self) -> Option<(ibv_wc, u64)> {
-        let mut out = [MaybeUninit::uninit()];
-        for _ in 0..2 {
-            if self.is_stamped {
-                let mut inner = lock(&self.inner);
-                self.take_all(&mut inner);
-                if let Some(stamped) = inner.waiting.pop_front() {
-                    return Some(stamped);
-                }
-            } else if self.poll(&mut out) == 1 {
-                // SAFETY: one was written.
-                return Some((unsafe { out[0].assume_init() }, 0));
-            }
-            self.shared.node.turn();
-        }
-        None
+        let Inner { cq, waiting, seen, .. } = inner;
+        self.take(cq, seen, &mut Later { waiting, is_stamped: self.is_stamped });
     }
 
     /// Gives the device's queue more entries; what stands in it waits for the program.
     fn grow(&self, inner: &mut Inner, entries: u32) -> Result<(), Errno> {
-        let Inner { cq, waiting } = inner;
+        let Inner { cq, waiting, .. } = inner;
         let members = self.shared.members.read().unwrap_or_else(PoisonError::into_inner);
         cq.resize(entries, |completion, ticks| {
             let member = members.get(completion.user_index() as usize).and_then(Option::as_ref);
             let ticks = if self.is_stamped { ticks } else { 0 };
             let wait = |wc| waiting.push_back((wc, ticks));
             match member {
-                Some(member) => lock(&member.pair).end_rest(completion, wait),
+                Some(member) => member.pair.lock().end_rest(completion, wait),
                 None => self.shared.end_xrc(completion, wait),
             }
         })?;
@@ -262,12 +294,16 @@ pub(super) fn create(
     let queue: *mut ibv_cq = give_out(Queue {
         face: make(face),
         shared: Arc::clone(shared),
-        inner: Mutex::new(Inner { cq, waiting: VecDeque::new() }),
+        inner: Lock::new(Inner {
+            cq,
+            waiting: VecDeque::new(),
+            seen: Seen::default(),
+            current: Current::default(),
+        }),
+        polled_by: AtomicUsize::new(NOBODY),
+        news: AtomicU32::new(0),
         given: AtomicU32::new(0),
         acknowledged: AtomicU32::new(0),
-        is_polled: AtomicBool::new(false),
-        current: ibv_wc::default(),
-        current_ticks: 0,
         is_stamped,
         users: Users::default(),
     });
@@ -289,7 +325,7 @@ fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
     let queue = promised!(Queue::of(cq));
     queue.shared.here()?;
     let wanted = u32::try_from(cqe).ok().filter(|cqe| *cqe > 0).ok_or(Errno::INVALID)? + 1;
-    let mut inner = lock(&queue.inner);
+    let mut inner = queue.inner();
     if wanted > queue.shared.node.context.attr().max_cqe {
         return Err(Errno::INVALID);
     }
@@ -319,7 +355,7 @@ pub(super) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify
     if attr.attr_mask != MODERATE {
         return libc::EINVAL;
     }
-    let inner = lock(&queue.inner);
+    let inner = queue.inner();
     super::number(inner.cq.moderate(attr.cq_count, attr.cq_period).map_err(Errno::from))
 }
 
@@ -327,7 +363,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let queue = promised!(Queue::of(cq));
     tried!(queue.shared.here());
     tried!(queue.users.none());
-    let number = lock(&queue.inner).cq.number();
+    let number = queue.face.base.handle;
     let channel = queue.face.base.channel;
     if !channel.is_null() {
         promised!(Channel::of(channel)).remove(number);
@@ -347,36 +383,50 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     promised!(Queue::of(cq)).acknowledged.fetch_add(count, Ordering::AcqRel);
 }
 
-pub(crate) unsafe extern "C" fn poll_cq(
-    cq: *mut ibv_cq,
-    count: c_int,
-    out: *mut MaybeUninit<ibv_wc>,
-) -> c_int {
-    let Ok(count) = usize::try_from(count) else { return -1 };
-    if count == 0 {
-        return 0;
-    }
-    let queue = promised!(Queue::of(cq));
-    if queue.shared.here().is_err() {
-        return -1;
-    }
-    let out = promised!(std::slice::from_raw_parts_mut(out, count));
-    let mut found = queue.poll(out);
-    if found == 0 {
-        queue.shared.node.turn();
-        found = queue.poll(out);
-    }
-    found as c_int
-}
-
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let queue = promised!(Queue::of(cq));
     tried!(queue.shared.here());
-    let mut inner = lock(&queue.inner);
+    let is_solicited = solicited_only != 0;
+    if queue.asks_poller(if is_solicited { WANTED_SOLICITED } else { WANTED_ANY }) {
+        return 0;
+    }
+    let mut inner = queue.inner();
     // Only what comes from here on is news: the device would report what is there at once.
     queue.take_all(&mut inner);
-    inner.cq.arm(if solicited_only != 0 { Notify::Solicited } else { Notify::Next });
+    queue.arm(&mut inner, if is_solicited { Notify::Solicited } else { Notify::Next });
     0
+}
+
+/// The next queue that has an event, which is waited for if the channel's file blocks.
+fn next_event(channel: &Channel) -> Result<*mut ibv_cq, Errno> {
+    channel.shared.here()?;
+    let take = || {
+        let mut inner = lock(&channel.inner);
+        let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(inner.next()?);
+        let queue = promised!(Queue::of(face));
+        queue.given.fetch_add(1, Ordering::AcqRel);
+        queue.news.fetch_add(1, Ordering::AcqRel);
+        drop(inner);
+        Some(face)
+    };
+    if let Some(face) = take() {
+        return Ok(face);
+    }
+    let waiter = channel.waiters.enter();
+    // The descriptor stays open as long as the channel does.
+    let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
+    loop {
+        if !files::is_blocking(fd) {
+            return Err(Errno(libc::EAGAIN));
+        }
+        if !channel.shared.node.wait(fd) && !signals::are_restarted() {
+            return Err(Errno(libc::EINTR));
+        }
+        waiter.goes_on()?;
+        if let Some(face) = take() {
+            return Ok(face);
+        }
+    }
 }
 
 pub(crate) unsafe extern "C" fn ibv_get_cq_event(
@@ -384,33 +434,17 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    let channel = promised!(Channel::of(channel));
-    if let Err(errno) = channel.shared.here() {
-        set_errno(errno);
-        return -1;
-    }
-    loop {
-        let mut inner = lock(&channel.inner);
-        if let Some(place) = inner.next() {
-            let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(place);
-            let queue = promised!(Queue::of(face));
-            queue.given.fetch_add(1, Ordering::AcqRel);
-            drop(inner);
-            lock(&queue.inner).cq.ack_event();
-            promised!(cq.write(face));
-            promised!(cq_context.write(queue.face.base.cq_context));
-            return 0;
+    match next_event(promised!(Channel::of(channel))) {
+        Ok(face) => {
+            promised!({
+                cq.write(face);
+                cq_context.write((*face).cq_context);
+            });
+            0
         }
-        drop(inner);
-        // The descriptor stays open as long as the channel does.
-        let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
-        if !files::is_blocking(fd) {
-            set_errno(Errno(libc::EAGAIN));
-            return -1;
-        }
-        if !channel.shared.node.wait(fd) {
-            set_errno(Errno(libc::EINTR));
-            return -1;
+        Err(errno) => {
+            set_errno(errno);
+            -1
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Extended completion queues: one completion at a time, read by functions.
 
 use std::ffi::{c_int, c_uint, c_void};
-use std::sync::atomic::Ordering;
 
 use super::clock;
 use super::context::Context;
-use super::cq::{self, Queue};
+use super::cq::{self, Current, Inner, Queue};
+use super::lock::Held;
 use super::{Errno, object, tried};
 use crate::abi::{ABSENT, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex};
 use crate::node::lock;
@@ -71,7 +71,7 @@ fn create(context: *mut ibv_context, attr: &ibv_cq_init_attr_ex) -> Result<*mut 
     let is_stamped = attr.wc_flags & (TIMESTAMP | WALLCLOCK) != 0;
     let queue = cq::create(context, attr.cqe, attr.cq_context, attr.channel, (is_stamped, face))?;
     if flags & IGNORE_OVERRUN != 0 {
-        let ignored = lock(&promised!(Queue::of(queue)).inner).cq.ignore_overruns();
+        let ignored = promised!(Queue::of(queue)).inner().cq.ignore_overruns();
         if let Err(error) = ignored {
             promised!(cq::ibv_destroy_cq(queue));
             return Err(error.into());
@@ -87,19 +87,17 @@ pub(super) unsafe extern "C" fn create_cq_ex(
     object(create(context, promised!(&*attr))).cast()
 }
 
-/// Reads the next completion into the queue; `ENOENT` if there is none.
-unsafe fn advance(face: *mut ibv_cq_ex) -> c_int {
-    let found = promised!(Queue::of(face.cast())).poll_one();
-    let Some((wc, ticks)) = found else { return libc::ENOENT };
-    // Between start and end of polling, this thread alone reads and writes these.
-    let queue = face.cast::<Queue>();
+/// Shows the completion that was read where programs look for it, and leaves the queue to this
+/// thread.
+#[inline(always)]
+unsafe fn show(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) {
+    let Current { wc, .. } = &inner.current;
+    // Between start and end of polling, this thread alone reads and writes it.
     promised!({
-        (*queue).current = wc;
-        (*queue).current_ticks = ticks;
         (*face).status = wc.status;
         (*face).wr_id = wc.wr_id;
     });
-    0
+    inner.keep();
 }
 
 unsafe extern "C" fn start_poll(face: *mut ibv_cq_ex, attr: *mut c_void) -> c_int {
@@ -107,31 +105,60 @@ unsafe extern "C" fn start_poll(face: *mut ibv_cq_ex, attr: *mut c_void) -> c_in
     if !attr.is_null() && promised!(attr.cast::<u32>().read()) != 0 {
         return libc::EINVAL;
     }
-    tried!(promised!(Queue::of(face.cast())).shared.here());
-    let is_polled = &promised!(Queue::of(face.cast())).is_polled;
-    while is_polled.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
+    let queue = promised!(Queue::of(face.cast()));
+    tried!(queue.shared.here());
+    let inner = match queue.try_start() {
+        Some(inner) => inner,
+        None => queue.start(),
+    };
+    // Functions of their own: this one saves no registers.
+    if inner.cq.has_completion() {
+        promised!(start_with(face, inner))
+    } else {
+        promised!(start_without(face, inner))
     }
-    let found = promised!(advance(face));
-    if found != 0 {
-        promised!(Queue::of(face.cast())).is_polled.store(false, Ordering::Release);
+}
+
+/// Starts with a queue in which there is a completion.
+#[inline(never)]
+unsafe fn start_with(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) -> c_int {
+    let queue = promised!(Queue::of(face.cast()));
+    let Some(inner) = queue.first_poll(inner) else { return libc::ENOENT };
+    promised!(show(face, inner));
+    0
+}
+
+/// Starts with a queue in which the device has left none.
+#[inline(never)]
+unsafe fn start_without(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) -> c_int {
+    let queue = promised!(Queue::of(face.cast()));
+    match queue.look_ahead(inner) {
+        Some(inner) => promised!(start_with(face, inner)),
+        None => libc::ENOENT,
     }
-    found
 }
 
 unsafe extern "C" fn next_poll(face: *mut ibv_cq_ex) -> c_int {
-    promised!(advance(face))
+    let queue = promised!(Queue::of(face.cast()));
+    let mut inner = promised!(queue.kept());
+    if !queue.next_poll(&mut inner) {
+        inner.keep();
+        return libc::ENOENT;
+    }
+    promised!(show(face, inner));
+    0
 }
 
 unsafe extern "C" fn end_poll(face: *mut ibv_cq_ex) {
-    promised!(Queue::of(face.cast())).is_polled.store(false, Ordering::Release);
+    let queue = promised!(Queue::of(face.cast()));
+    queue.end_poll(promised!(queue.kept()));
 }
 
 /// A function that reads a field of the present completion.
 macro_rules! reader {
     ($($name:ident: $field:ident as $to:ty;)*) => {$(
         unsafe extern "C" fn $name(face: *mut ibv_cq_ex) -> $to {
-            promised!((*face.cast::<Queue>()).current.$field) as $to
+            promised!(Queue::of(face.cast()).current(|current| current.wc.$field)) as $to
         }
     )*};
 }
@@ -150,13 +177,13 @@ reader! {
 }
 
 unsafe extern "C" fn read_completion_ts(face: *mut ibv_cq_ex) -> u64 {
-    promised!((*face.cast::<Queue>()).current_ticks)
+    promised!(Queue::of(face.cast()).current(|current| current.ticks))
 }
 
 unsafe extern "C" fn read_completion_wallclock_ns(face: *mut ibv_cq_ex) -> u64 {
-    let ticks = promised!((*face.cast::<Queue>()).current_ticks);
-    let shared = &promised!(Queue::of(face.cast())).shared;
-    clock::to_ns(&mut lock(&shared.clock), ticks)
+    let queue = promised!(Queue::of(face.cast()));
+    let ticks = promised!(queue.current(|current| current.ticks));
+    clock::to_ns(&mut lock(&queue.shared.clock), ticks)
 }
 
 pub(crate) unsafe extern "C" fn ibv_create_cq(

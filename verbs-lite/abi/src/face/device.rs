@@ -9,11 +9,11 @@ use ferrocx_verbs_lite::{Cq, DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
-use super::life::Process;
+use super::life::{Process, Waiters};
 use super::pair::MAX_SGE;
 use super::{
-    Errno, cq, cq_ex, flow, number, object, parent, post, qp, qp_ex, set_errno, srq, tried, window,
-    work, xrc,
+    Errno, cq, cq_ex, dm, flow, left, number, object, parent, poll, post, qp, qp_ex, set_errno,
+    srq, tried, window, work, xrc,
 };
 use crate::abi::{
     ABSENT, OLD_PORT_ATTR_BYTES, ibv_context, ibv_context_ops, ibv_device, ibv_device_attr,
@@ -122,7 +122,7 @@ fn operations() -> ibv_context_ops {
         bind_mw: post::bind_mw,
         dealloc_mw: window::dealloc_mw,
         before_poll_cq: ABSENT,
-        poll_cq: cq::poll_cq,
+        poll_cq: poll::poll_cq,
         req_notify_cq: cq::req_notify_cq,
         before_post_srq_recv: [ABSENT; 7],
         post_srq_recv: srq::post_srq_recv,
@@ -151,6 +151,7 @@ pub(super) fn open(
         xrc_queues: Mutex::default(),
         events: Mutex::new(Events::default()),
         event_fd,
+        waiters: Waiters::default(),
         changer: Mutex::default(),
         clock: Mutex::default(),
         handles,
@@ -170,7 +171,11 @@ pub(super) fn open(
     };
     let verbs = verbs_context {
         query_port,
-        before_alloc_parent_domain: [ABSENT; 13],
+        before_reg_dm_mr: [ABSENT; 6],
+        reg_dm_mr: dm::reg_dm_mr,
+        alloc_dm: dm::alloc_dm,
+        free_dm: dm::free_dm,
+        before_alloc_parent_domain: [ABSENT; 4],
         alloc_parent_domain: parent::alloc_parent_domain,
         dealloc_td: parent::dealloc_td,
         alloc_td: parent::alloc_td,
@@ -199,7 +204,8 @@ pub(super) fn open(
         size: size_of::<verbs_context>(),
         context,
     };
-    let whole = Box::into_raw(Box::new(Context { verbs, shared }));
+    shared.handles.open();
+    let whole = Box::into_raw(Box::new(Context { verbs, shared: Some(shared) }));
     Ok(whole.wrapping_byte_add(Context::FACE).cast())
 }
 
@@ -215,8 +221,11 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
 }
 
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    tried!(promised!(Context::here(context)));
-    drop(promised!(Box::from_raw(Context::whole(context))));
+    let shared = Arc::clone(tried!(promised!(Context::here(context))));
+    shared.waiters.end(|| files::signal(&shared.event_fd));
+    promised!(Context::close(context));
+    let handles = Arc::clone(&shared.handles);
+    handles.close(move || left::end_all(&shared));
     0
 }
 
@@ -282,7 +291,7 @@ pub(crate) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     out: *mut ibv_device_attr,
 ) -> c_int {
-    let node = promised!(&Context::of(context).shared.node);
+    let node = &tried!(promised!(Context::of(context))).node;
     promised!(out.write(attributes(node)));
     0
 }
@@ -300,7 +309,7 @@ unsafe extern "C" fn query_device_ex(
     if len < size_of::<ibv_device_attr>() {
         return libc::EINVAL;
     }
-    let node = promised!(&Context::of(context).shared.node);
+    let node = &tried!(promised!(Context::of(context))).node;
     // SAFETY: a structure of numbers, for which zeros are a value.
     let mut whole: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
     whole.base = attributes(node);
@@ -325,6 +334,7 @@ unsafe extern "C" fn query_device_ex(
     if hca.cq_moderation() {
         whole.cq_mod_caps = [u16::MAX, Cq::MAX_PERIOD_US];
     }
+    whole.max_dm_size = node.context.attr().max_dm_bytes;
     whole.phys_port_cnt_ex = 1;
     promised!(out.cast::<u8>().write_bytes(0, len));
     let bytes = len.min(size_of_val(&whole));

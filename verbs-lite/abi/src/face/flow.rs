@@ -22,7 +22,6 @@ use crate::abi::{
     ibv_flow_spec_eth, ibv_flow_spec_ipv4, ibv_flow_spec_ipv4_ext, ibv_flow_spec_ipv6,
     ibv_flow_spec_tcp_udp, ibv_flow_tcp_udp_filter, ibv_qp,
 };
-use crate::node::lock;
 
 /// Ethertypes and protocols that the layers above imply. Source: IEEE 802 and IANA numbers.
 const IPV4: u16 = 0x0800;
@@ -229,7 +228,7 @@ struct Flow {
 unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv_flow, Errno> {
     let queue_pair = promised!(QueuePair::of(qp));
     queue_pair.shared.here()?;
-    let mut pair = lock(&queue_pair.member.pair);
+    let mut pair = queue_pair.member.pair.lock();
     if pair.qp.qp_type() != QpType::Raw {
         return Err(Errno::INVALID);
     }
@@ -253,7 +252,7 @@ pub(super) unsafe extern "C" fn create_flow(
 pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     let known = promised!(&*flow.cast::<Flow>());
     tried!(known.shared.here());
-    let mut pair = lock(&known.member.pair);
+    let mut pair = known.member.pair.lock();
     let Pair { qp, rules, spread, .. } = &mut *pair;
     let removed = rules.remove(known.face.handle, qp, spread.as_mut());
     drop(pair);

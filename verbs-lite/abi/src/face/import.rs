@@ -2,15 +2,15 @@
 //! the device's command file and their own, and shares them between libraries that know nothing of
 //! each other. The file carries no command; it only says which device it is.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use super::context::Context;
 use super::device::{device, open};
-use super::handles::{self, KnownRegion};
-use super::life::Users;
-use super::memory::Domain;
+use super::handles;
+use super::memory::{Domain, Registered};
 use super::{Errno, give_out, object, take_back};
 use crate::abi::{ibv_context, ibv_mr, ibv_pd};
 use crate::node::lock;
@@ -36,9 +36,10 @@ pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {
 
 fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Errno> {
     let shared = promised!(Context::here(context))?;
-    let pd = lock(&shared.handles.domains).get(&handle).cloned().ok_or(Errno(libc::ENOENT))?;
-    let face = ibv_pd { context, handle };
-    Ok(give_out(Domain { face, pd, users: Users::default(), needs: Vec::new() }))
+    let domains = lock(&shared.handles.domains);
+    let known = domains.get(&handle).ok_or(Errno(libc::ENOENT))?;
+    let (pd, users) = (known.pd.clone(), known.users.share());
+    Ok(give_out(Domain { face: ibv_pd { context, handle }, pd, users, needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_pd(
@@ -49,17 +50,19 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 }
 
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    drop(promised!(take_back::<Domain, _>(pd)));
+    promised!(take_back::<Domain, _>(pd)).users.leave();
 }
 
 fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {
     let context = promised!((*pd).context);
     let shared = promised!(Context::here(context))?;
-    let found = lock(&shared.handles.regions).get(&handle).copied();
-    let KnownRegion { length, key, .. } = found.ok_or(Errno(libc::ENOENT))?;
+    let found = lock(&shared.handles.regions).get(&handle).cloned();
+    let known = found.ok_or(Errno(libc::ENOENT))?;
+    let (length, lkey, rkey) = (known.length, known.key, known.key);
     // Where it lies in whose memory, an import does not say.
-    let addr = null_mut();
-    Ok(give_out(ibv_mr { context, pd, addr, length, handle, lkey: key, rkey: key }))
+    let face = ibv_mr { context, pd, addr: null_mut(), length, handle, lkey, rkey };
+    let (shared, place) = (Arc::clone(shared), known.place);
+    Ok(give_out(Registered { face, shared, place, is_import: true }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *mut ibv_mr {
@@ -67,5 +70,5 @@ pub(crate) unsafe extern "C" fn ibv_import_mr(pd: *mut ibv_pd, handle: u32) -> *
 }
 
 pub(crate) unsafe extern "C" fn ibv_unimport_mr(mr: *mut ibv_mr) {
-    drop(promised!(take_back::<ibv_mr, c_void>(mr.cast())));
+    drop(promised!(take_back::<Registered, _>(mr)));
 }

@@ -1,19 +1,80 @@
 //! How long objects live: as long as others need them, and in the process that made them.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
+use std::time::Duration;
 
 use super::Errno;
 
 /// Those who need an object, which is destroyed only when there are none: what is made in a domain,
-/// the queue pairs of a queue.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Users(Arc<()>);
+/// the queue pairs of a queue. Each of them holds a clone; the object itself may have several
+/// handles.
+#[derive(Debug, Clone)]
+pub(super) struct Users(Arc<AtomicUsize>);
+
+impl Default for Users {
+    fn default() -> Self {
+        Self(Arc::new(AtomicUsize::new(1)))
+    }
+}
 
 impl Users {
-    /// Fails as long as somebody holds a clone.
+    /// Fails as long as somebody holds a clone who is no handle of the object.
     pub(super) fn none(&self) -> Result<(), Errno> {
-        if Arc::strong_count(&self.0) > 1 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
+        let handles = self.0.load(Ordering::Relaxed);
+        if Arc::strong_count(&self.0) > handles { Err(Errno(libc::EBUSY)) } else { Ok(()) }
+    }
+
+    /// One more handle of the object, until [`Users::leave`].
+    pub(super) fn share(&self) -> Self {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        self.clone()
+    }
+
+    /// Ends a handle of the object.
+    pub(super) fn leave(self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Threads that wait for something of an object, which may end meanwhile: where a thread that waits
+/// in the kernel stays there, and never looks at the object again, these are told.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    count: AtomicUsize,
+    have_ended: AtomicBool,
+}
+
+/// A thread that waits, until this is dropped: as long as it lives, the object does.
+#[derive(Debug)]
+pub(super) struct Waiter<'a>(&'a Waiters);
+
+impl Waiters {
+    pub(super) fn enter(&self) -> Waiter<'_> {
+        self.count.fetch_add(1, Ordering::SeqCst);
+        Waiter(self)
+    }
+
+    /// Ends the waiting before the object ends; `wake` makes them look.
+    pub(super) fn end(&self, wake: impl Fn()) {
+        self.have_ended.store(true, Ordering::SeqCst);
+        while self.count.load(Ordering::SeqCst) > 0 {
+            wake();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Waiter<'_> {
+    /// Fails when there is nothing to wait for any more.
+    pub(super) fn goes_on(&self) -> Result<(), Errno> {
+        if self.0.have_ended.load(Ordering::SeqCst) { Err(Errno(libc::EBADF)) } else { Ok(()) }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

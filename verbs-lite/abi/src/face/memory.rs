@@ -1,15 +1,15 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::NonNull;
-use std::sync::Arc;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, Mutex};
 
 use ferrocx_mempool::Region;
 use ferrocx_verbs_lite::mr::PhysBuf;
 use ferrocx_verbs_lite::{Access, Mr, Pd, VerbsError};
 
 use super::context::{Context, Shared};
-use super::handles::KnownRegion;
+use super::handles::{KnownDomain, KnownRegion, Region as Held, RegionPlace};
 use super::life::Users;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, rights, take_back, tried};
@@ -37,31 +37,46 @@ impl Domain {
     }
 }
 
-/// Leaves a region out of what can be imported.
-impl Drop for Registered {
-    fn drop(&mut self) {
-        if self.shared.here().is_ok() {
-            lock(&self.shared.handles.regions).remove(&self.face.handle);
-        }
-    }
+/// A region as the program has it: registered, or imported.
+#[repr(C)]
+pub(super) struct Registered {
+    pub(super) face: ibv_mr,
+    pub(super) shared: Arc<Shared>,
+    pub(super) place: RegionPlace,
+    pub(super) is_import: bool,
 }
 
-#[repr(C)]
-struct Registered {
-    face: ibv_mr,
-    mr: Mr,
-    access: u32,
-    shared: Arc<Shared>,
-    _domain: Users,
-    _watched: Watched,
+impl Registered {
+    /// A region over memory of the device, noted under its number.
+    pub(super) fn of_device(
+        (mr, length, access): (Mr, usize, u32),
+        (context, pd): (*mut ibv_context, *mut ibv_pd),
+        shared: &Arc<Shared>,
+        domain: &Domain,
+    ) -> Self {
+        let (addr, lkey) = (null_mut(), mr.lkey().0);
+        let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
+        let held = Held { mr, access, domain: domain.users.clone(), watched: None };
+        let place = Arc::new(Mutex::new(Some(held)));
+        let known = KnownRegion { start: 0, length, key: lkey, access, place: Arc::clone(&place) };
+        lock(&shared.handles.regions).insert(face.handle, known);
+        Self { face, shared: Arc::clone(shared), place, is_import: false }
+    }
+
+    /// Whether it is over memory of the device.
+    fn is_of_device(&self) -> bool {
+        lock(&self.place).as_ref().is_some_and(|held| held.watched.is_none())
+    }
 }
 
 fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
     let shared = promised!(Context::here(context))?;
     let pd = shared.node.context.alloc_pd()?;
     let face = ibv_pd { context, handle: pd.number() };
-    lock(&shared.handles.domains).insert(face.handle, pd.clone());
-    Ok(give_out(Domain { face, pd, users: Users::default(), needs: Vec::new() }))
+    let users = Users::default();
+    let known = KnownDomain { pd: pd.clone(), users: users.share() };
+    lock(&shared.handles.domains).insert(face.handle, known);
+    Ok(give_out(Domain { face, pd, users, needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -69,13 +84,21 @@ pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut 
 }
 
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    let shared = tried!(promised!(Context::here((*pd).context)));
     let domain = promised!(Domain::of(pd));
+    let Ok(shared) = promised!(Context::of((*pd).context)) else {
+        // It ended with its context, but for what the program holds.
+        tried!(domain.users.none());
+        drop(promised!(take_back::<Domain, _>(pd)));
+        return 0;
+    };
+    tried!(shared.here());
     tried!(domain.users.none());
-    if domain.needs.is_empty() {
-        lock(&shared.handles.domains).remove(&promised!((*pd).handle));
+    if domain.needs.is_empty()
+        && let Some(known) = lock(&shared.handles.domains).remove(&promised!((*pd).handle))
+    {
+        known.users.leave();
     }
-    drop(promised!(take_back::<Domain, _>(pd)));
+    promised!(take_back::<Domain, _>(pd)).users.leave();
     0
 }
 
@@ -85,7 +108,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
 /// The module's: `mr` is a live region.
 pub(super) unsafe fn known(mr: *mut ibv_mr) -> Result<KnownRegion, Errno> {
     let shared = promised!(Context::here((*mr).context))?;
-    let known = lock(&shared.handles.regions).get(&promised!((*mr).handle)).copied();
+    let known = lock(&shared.handles.regions).get(&promised!((*mr).handle)).cloned();
     known.ok_or(Errno::INVALID)
 }
 
@@ -143,11 +166,12 @@ fn register(
     let lkey = mr.lkey().0;
     let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
-    let _watched = Watched::new(base.addr().get(), bytes);
-    let known = KnownRegion { start, length, key: lkey, access: flags };
+    let watched = Some(Watched::new(base.addr().get(), bytes));
+    let held = Held { mr, access: flags, domain: domain.users.clone(), watched };
+    let place = Arc::new(Mutex::new(Some(held)));
+    let known = KnownRegion { start, length, key: lkey, access: flags, place: Arc::clone(&place) };
     lock(&shared.handles.regions).insert(face.handle, known);
-    let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
-    Ok(Registered { face, mr, access: flags, shared, _domain, _watched })
+    Ok(Registered { face, shared: Arc::clone(shared), place, is_import: false })
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr(
@@ -182,9 +206,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     let registered = promised!(&*mr.cast::<Registered>());
     tried!(registered.shared.here());
-    if let Err(error) = registered.mr.dereg() {
-        return Errno::from(error).0;
-    }
+    tried!(registered.end());
     drop(promised!(take_back::<Registered, _>(mr)));
     0
 }
@@ -208,9 +230,13 @@ unsafe fn register_anew(
     }
     let registered = promised!(&mut *mr.cast::<Registered>());
     registered.shared.here()?;
+    if registered.is_import {
+        return Err(Errno::INVALID);
+    }
+    let had = lock(&registered.place).as_ref().map(|held| held.access).ok_or(Errno::INVALID)?;
     let (known_pd, known) = (registered.face.pd, (registered.face.addr, registered.face.length));
     let pd = if flags & PD != 0 { pd } else { known_pd };
-    let access = if flags & ACCESS != 0 { access } else { registered.access };
+    let access = if flags & ACCESS != 0 { access } else { had };
     if pd.is_null() {
         return Err(Errno::INVALID);
     }
@@ -219,16 +245,37 @@ unsafe fn register_anew(
     }
     let memory = if flags & TRANSLATION != 0 { memory } else { known };
     let anew = register(pd, memory, memory.0.addr() as u64, access)?;
-    registered.mr.dereg()?;
+    if let Err(errno) = registered.end() {
+        // Nobody knows its key.
+        anew.end()?;
+        return Err(errno);
+    }
     *registered = anew;
     Ok(())
 }
 
 impl Registered {
+    /// Ends the region for all who have a handle of it.
+    fn end(&self) -> Result<(), Errno> {
+        let mut place = lock(&self.place);
+        let held = place.as_ref().ok_or(Errno::INVALID)?;
+        // Its number may be another region's as soon as the device knows it no more.
+        let known = lock(&self.shared.handles.regions).remove(&self.face.handle);
+        if let Err(error) = held.mr.dereg() {
+            let again = known.map(|known| (self.face.handle, known));
+            lock(&self.shared.handles.regions).extend(again);
+            return Err(error.into());
+        }
+        *place = None;
+        Ok(())
+    }
+
     /// Changes what the key grants and where; `false` if this cannot be done under the same key.
     unsafe fn change(&mut self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
         let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
-        let had = access_of(self.access).unwrap_or(Access::empty());
+        let mut place = lock(&self.place);
+        let held = place.as_mut().ok_or(Errno::INVALID)?;
+        let had = access_of(held.access).unwrap_or(Access::empty());
         if rights::writes(access) && !rights::writes(had) {
             let (base, bytes) = pages_of(self.face.addr, self.face.length)?;
             rights::check(base, bytes, access)?;
@@ -243,11 +290,12 @@ impl Registered {
                 Err(error) => return Err(error.into()),
             },
         };
-        match changer.change(&mut self.mr, &domain.pd, access) {
+        match changer.change(&mut held.mr, &domain.pd, access) {
             Ok(()) => {
                 let mut regions = lock(&self.shared.handles.regions);
                 regions.entry(self.face.handle).and_modify(|known| known.access = flags);
-                (self.access, self.face.pd, self._domain) = (flags, pd, domain.users.clone());
+                (held.access, held.domain) = (flags, domain.users.clone());
+                self.face.pd = pd;
                 Ok(true)
             }
             Err(VerbsError::Unsupported { .. } | VerbsError::NotChanged { .. }) => Ok(false),
@@ -267,6 +315,10 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     /// `IBV_REREG_MR_ERR_INPUT`, `IBV_REREG_MR_ERR_CMD`: the old registration is as it was.
     const INPUT: c_int = -1;
     const COMMAND: c_int = -4;
+    if promised!(&*mr.cast::<Registered>()).is_of_device() {
+        super::set_errno(Errno::INVALID);
+        return COMMAND;
+    }
     match promised!(register_anew(mr, flags, pd, (addr, length), access as u32)) {
         Ok(()) => 0,
         Err(errno) => {

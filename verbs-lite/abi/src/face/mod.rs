@@ -28,15 +28,19 @@ mod context;
 mod cq;
 mod cq_ex;
 mod device;
+mod dm;
 mod flow;
 mod handles;
 mod hooks;
 mod import;
+mod left;
 pub(crate) mod life;
+mod lock;
 mod memory;
 mod modify;
 mod pair;
 mod parent;
+mod poll;
 mod post;
 mod qp;
 mod qp_ex;
@@ -45,6 +49,7 @@ pub(crate) mod rdma_cm;
 pub(crate) mod refused;
 mod rights;
 mod rules;
+mod signals;
 mod srq;
 mod text;
 mod tree;
@@ -63,6 +68,7 @@ pub(crate) use channel::*;
 pub(crate) use cq::*;
 pub(crate) use cq_ex::*;
 pub(crate) use device::*;
+pub(crate) use dm::*;
 pub(crate) use import::*;
 pub(crate) use memory::*;
 pub(crate) use modify::*;
@@ -76,7 +82,7 @@ pub(crate) use vendor::*;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 
-use ferrocx_core::CommandError;
+use ferrocx_core::{CommandError, ConfigError, DeviceError};
 use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_verbs_lite::VerbsError;
 
@@ -98,7 +104,14 @@ impl From<VerbsError> for Errno {
             VerbsError::CqTooSmall { .. }
             | VerbsError::ChannelFull { .. }
             | VerbsError::Mempool(_) => libc::ENOMEM,
-            VerbsError::WindowsBound { .. } | VerbsError::StillPosted { .. } => libc::EBUSY,
+            VerbsError::WindowsBound { .. }
+            | VerbsError::StillRegistered { .. }
+            | VerbsError::StillPosted { .. } => libc::EBUSY,
+            VerbsError::Device(DeviceError::NoDeviceMemory { .. }) => libc::ENOMEM,
+            VerbsError::Device(DeviceError::Config(ConfigError::Range { .. })) => libc::EINVAL,
+            VerbsError::Device(DeviceError::Config(ConfigError::Unsupported { .. })) => {
+                libc::EOPNOTSUPP
+            }
             VerbsError::NoRoute { .. } => libc::ENETUNREACH,
             VerbsError::Thread(_) => libc::EAGAIN,
             VerbsError::Command(CommandError::Status {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use ferrocx_verbs_lite::{
-    Changes, InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr,
+    Access, Changes, InitAttr, Mtu, Path, Psn, QpState, QpType, Qpn, RtrAttr, RtsAttr,
 };
 
 use super::address::path_of;
@@ -11,8 +11,8 @@ use super::memory::access_of;
 use super::pair::Pair;
 use super::queue_pair::{QueuePair, state_of};
 use super::{Errno, number};
-use crate::abi::{ibv_qp, ibv_qp_attr, mask, qps};
-use crate::node::{Node, lock};
+use crate::abi::{access, ibv_qp, ibv_qp_attr, mask, qps};
+use crate::node::Node;
 
 /// What a step needs, and what it may have besides. Source: IBTA vol. 1, 11.2.5.2; Linux checks by
 /// the same table.
@@ -106,10 +106,16 @@ fn remember(known: &mut ibv_qp_attr, attr: &ibv_qp_attr, given: u32) {
     }
 }
 
+/// What a peer may do. Flags that queue pairs of this device do not know (FLUSH of newer programs)
+/// are passed over, as the kernel's driver does.
+fn rights_of_peer(flags: u32) -> Access {
+    const RIGHTS: u32 = access::REMOTE_WRITE | access::REMOTE_READ | access::REMOTE_ATOMIC;
+    access_of(flags & RIGHTS).unwrap_or(Access::empty())
+}
+
 /// Rights of the peer and key, for the step to INIT.
-fn init_attr(attr: &ibv_qp_attr) -> Result<InitAttr, Errno> {
-    let access = access_of(attr.qp_access_flags).ok_or(Errno::INVALID)?;
-    Ok(InitAttr { access, qkey: attr.qkey })
+fn init_attr(attr: &ibv_qp_attr) -> InitAttr {
+    InitAttr { access: rights_of_peer(attr.qp_access_flags), qkey: attr.qkey }
 }
 
 /// INIT to RTR.
@@ -157,14 +163,12 @@ fn send(pair: &mut Pair, attr: &ibv_qp_attr) -> Result<(), Errno> {
 }
 
 /// What a step changes besides the state.
-fn changes_of(attr: &ibv_qp_attr, given: u32) -> Result<Changes, Errno> {
+fn changes_of(attr: &ibv_qp_attr, given: u32) -> Changes {
     let has = |bit: u32| given & bit != 0;
-    let access = has(mask::ACCESS_FLAGS)
-        .then(|| access_of(attr.qp_access_flags).ok_or(Errno::INVALID))
-        .transpose()?;
+    let access = has(mask::ACCESS_FLAGS).then(|| rights_of_peer(attr.qp_access_flags));
     let qkey = has(mask::QKEY).then_some(attr.qkey);
     let min_rnr_timer = has(mask::MIN_RNR_TIMER).then_some(attr.min_rnr_timer);
-    Ok(Changes { access, qkey, min_rnr_timer })
+    Changes { access, qkey, min_rnr_timer }
 }
 
 /// Makes changes, if there are any: saying again what holds already is no work for the device.
@@ -184,11 +188,11 @@ fn carry_out(
     given: u32,
 ) -> Result<(), Errno> {
     let from = pair.qp.state();
-    let changes = changes_of(attr, given)?;
+    let changes = changes_of(attr, given);
     // The timer is among what a step to RTR needs.
     let rights = Changes { min_rnr_timer: None, ..changes };
     match (from, to) {
-        (QpState::Reset, qps::INIT) => Ok(pair.qp.init(&init_attr(attr)?)?),
+        (QpState::Reset, qps::INIT) => Ok(pair.qp.init(&init_attr(attr))?),
         (QpState::Init, qps::INIT) => change(pair, &rights),
         (QpState::Init, qps::RTR) => change(pair, &rights).and_then(|()| receive(node, pair, attr)),
         (QpState::Rtr, qps::RTS) => send(pair, attr).and_then(|()| change(pair, &changes)),
@@ -205,11 +209,11 @@ fn carry_out(
 fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_int, Errno> {
     queue_pair.shared.here()?;
     let member = &queue_pair.member;
-    if lock(&member.pair).spread.is_some() {
+    if member.pair.lock().spread.is_some() {
         // As mlx5_ib says it of a queue pair over a table.
         return Err(Errno(libc::ENOSYS));
     }
-    let from = lock(&member.pair).qp.state();
+    let from = member.pair.lock().qp.state();
     let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };
     if given & mask::CUR_STATE != 0 && attr.cur_qp_state != state_of(from) {
         return Err(Errno::INVALID);
@@ -222,7 +226,7 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
     if given & UNSUPPORTED != 0 {
         return Err(Errno::NOT_SUPPORTED);
     }
-    let service = lock(&member.pair).qp.qp_type();
+    let service = member.pair.lock().qp.qp_type();
     let step = step(service, from, to).ok_or(Errno::INVALID)?;
     let set = given & !(mask::STATE | mask::CUR_STATE | of_other_end(service));
     if step.needs & !set != 0 || set & !(step.needs | step.takes) != 0 {
@@ -233,13 +237,10 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
         return Err(Errno::INVALID);
     }
     match to {
-        qps::RESET => {
-            queue_pair.let_go()?;
-            lock(&member.pair).rules.forget();
-        }
-        qps::ERR => lock(&member.pair).qp.to_error()?,
+        qps::RESET => queue_pair.let_go()?,
+        qps::ERR => member.pair.lock().qp.to_error()?,
         _ => {
-            let mut pair = lock(&member.pair);
+            let mut pair = member.pair.lock();
             let mut whole = pair.attr;
             remember(&mut whole, attr, set);
             carry_out(&queue_pair.shared.node, &mut pair, to, &whole, set)?;

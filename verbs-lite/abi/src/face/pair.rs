@@ -3,14 +3,17 @@
 //! Locks are taken in this order: completion queue, table of queue pairs, queue pair, shared
 //! receive queue.
 
+use std::mem::MaybeUninit;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
 use ferrocx_verbs_lite::{
-    Completion, CqEntry, Failure, Qp, SendFlags, Sent, Spread, Srq, Wc, WcOpcode, WrongCompletion,
+    Completion, CqEntry, Failure, Qp, Received, RecvInfo, SendFlags, Sent, Spread, Srq, Wc,
+    WcOpcode, WrongCompletion,
 };
 
+use super::lock::Lock;
 use super::rules::Rules;
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
 use crate::node::lock;
@@ -55,6 +58,11 @@ unsafe impl Buffers for List {
     #[inline(always)]
     fn only_sge(&self) -> Option<Sge> {
         (self.count == 1).then(|| self.entry(0))
+    }
+
+    #[inline(always)]
+    fn only_recv_sge(&self) -> Option<Sge> {
+        self.only_sge()
     }
 
     fn copy_head(&self, mut out: &mut [u8]) -> bool {
@@ -110,7 +118,7 @@ pub(super) struct Pair {
 /// A queue pair in the table of its device.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub(super) pair: Mutex<Pair>,
+    pub(super) pair: Lock<Pair>,
     /// The number that its completions carry; a target of XRC has none.
     pub(super) index: Option<u32>,
 }
@@ -120,18 +128,52 @@ impl Pair {
     /// failed.
     #[inline(always)]
     pub(super) fn end(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
-        let ticks = out.ticks(&entry);
+        let (ticks, number) = (out.ticks(&entry), self.qp.qpn().0);
         match self.qp.complete_one(entry) {
-            Ok(sent) => out.put(report_sent(&sent, self.qp.qpn().0), ticks),
-            Err(entry) => self.end_any(entry, out),
+            Ok(sent) => out.put(report_sent(&sent, number), ticks),
+            Err(entry) => match self.end_message(entry) {
+                Ok(wc) => out.put(wc, ticks),
+                Err(entry) => self.end_any(entry, out),
+            },
         }
     }
 
-    /// Does what [`Pair::end`] does with anything but one send that went well.
+    /// Ends the one request of an entry, if it went well: a send that asked for its completion, or
+    /// a receive of the queue pair's own. Writes of a send into `place` what a send has, as libmlx5
+    /// does. Gives anything else back, for [`Pair::end_any`].
+    #[inline(always)]
+    pub(super) fn end_one<'a>(
+        &mut self,
+        entry: CqEntry<'a>,
+        place: &mut MaybeUninit<ibv_wc>,
+    ) -> Result<(), CqEntry<'a>> {
+        match self.qp.complete_one(entry) {
+            Ok(sent) => {
+                let number = self.qp.qpn().0;
+                promised!(write_sent(place.as_mut_ptr(), &sent, number));
+            }
+            Err(entry) => {
+                place.write(self.end_message(entry)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends one receive of its own that a message filled; gives anything else back.
+    #[inline(always)]
+    fn end_message<'a>(&mut self, entry: CqEntry<'a>) -> Result<ibv_wc, CqEntry<'a>> {
+        let received = self.qp.complete_received(entry)?;
+        Ok(report_received(&received, self.qp.qpn().0))
+    }
+
+    /// Does what [`Pair::end`] does with anything but one request that went well.
+    #[cold]
     #[inline(never)]
-    fn end_any(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
+    pub(super) fn end_any(&mut self, entry: CqEntry<'_>, out: &mut impl Out) {
         let (ticks, number) = (out.ticks(&entry), self.qp.qpn().0);
-        let rest = self.qp.complete_sent(entry, |sent| out.put(report_sent(&sent, number), ticks));
+        let rest = self.qp.complete_sent(entry, |sent| {
+            out.put(report_sent(&sent, number), ticks);
+        });
         if let Some(completion) = rest {
             self.end_rest(completion, |wc| out.put(wc, ticks));
         }
@@ -183,11 +225,29 @@ fn operation(opcode: WcOpcode) -> (i32, bool) {
     }
 }
 
-/// A send that went well, as programs read it.
+/// Writes what a send has that went well.
+///
+/// # Safety
+/// There is a completion at `out`, of whatever content.
 #[inline(always)]
-fn report_sent(sent: &Sent, qp_num: u32) -> ibv_wc {
+unsafe fn write_sent(out: *mut ibv_wc, sent: &Sent, qp_num: u32) {
     let (opcode, _) = operation(sent.opcode);
-    ibv_wc { wr_id: sent.wr_id, opcode, byte_len: sent.byte_len, qp_num, ..ibv_wc::default() }
+    promised!({
+        (*out).wr_id = sent.wr_id;
+        (*out).status = 0;
+        (*out).opcode = opcode;
+        (*out).vendor_err = 0;
+        (*out).byte_len = sent.byte_len;
+        (*out).qp_num = qp_num;
+        (*out).wc_flags = 0;
+    });
+}
+
+/// A send that went well, as programs read it.
+fn report_sent(sent: &Sent, qp_num: u32) -> ibv_wc {
+    let mut out = ibv_wc::default();
+    promised!(write_sent(&raw mut out, sent, qp_num));
+    out
 }
 
 /// A completion as programs read it.
@@ -203,20 +263,35 @@ pub(super) fn report<B>(ended: &Wc<B>, qp_num: u32) -> ibv_wc {
         }
     }
     if is_receive {
-        let info = &ended.recv;
-        (out.src_qp, out.sl) = (info.source_qpn, info.network_hdr_type);
-        out.wc_flags |= if info.has_grh { wc::GRH } else { 0 };
-        out.wc_flags |= if info.ip_csum_ok { wc::IP_CSUM_OK } else { 0 };
-        if let Some(imm) = info.imm {
-            out.imm_data = imm.to_be();
-            out.wc_flags |= wc::WITH_IMM;
-        }
-        if let Some(invalidated) = &info.invalidated {
-            out.imm_data = invalidated.rkey().0;
-            out.wc_flags |= wc::WITH_INV;
-        }
+        report_info(&mut out, &ended.recv);
     }
     out
+}
+
+/// A receive that a message filled, as programs read it.
+#[inline(always)]
+fn report_received(received: &Received, qp_num: u32) -> ibv_wc {
+    let (opcode, _) = operation(received.opcode);
+    let Received { wr_id, byte_len, .. } = *received;
+    let mut out = ibv_wc { wr_id, opcode, byte_len, qp_num, ..ibv_wc::default() };
+    report_info(&mut out, &received.info);
+    out
+}
+
+/// What came beside a message.
+#[inline(always)]
+fn report_info(out: &mut ibv_wc, info: &RecvInfo) {
+    (out.src_qp, out.sl) = (info.source_qpn, info.network_hdr_type);
+    out.wc_flags |= if info.has_grh { wc::GRH } else { 0 };
+    out.wc_flags |= if info.ip_csum_ok { wc::IP_CSUM_OK } else { 0 };
+    if let Some(imm) = info.imm {
+        out.imm_data = imm.to_be();
+        out.wc_flags |= wc::WITH_IMM;
+    }
+    if let Some(invalidated) = &info.invalidated {
+        out.imm_data = invalidated.rkey().0;
+        out.wc_flags |= wc::WITH_INV;
+    }
 }
 
 /// `enum ibv_wc_status` of a failure.

@@ -1,7 +1,6 @@
 //! Work requests in lists.
 
 use std::ffi::c_int;
-use std::ptr::null_mut;
 
 use arrayvec::ArrayVec;
 use ferrocx_verbs_lite::{
@@ -9,16 +8,15 @@ use ferrocx_verbs_lite::{
 };
 
 use super::address::Address;
+use super::batch::EMPTY;
 use super::memory;
 use super::pair::{List, Pair, flags_of};
 use super::queue_pair::QueuePair;
 use super::window::post_change;
 use super::{Errno, tried};
 use crate::abi::{
-    access, ibv_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send,
-    wr_bind_mw, wr_op,
+    access, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr_bind_mw, wr_op,
 };
-use crate::node::lock;
 
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Self {
@@ -31,7 +29,7 @@ impl From<PostError> for Errno {
 
 /// What a request carries.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Carried<'a> {
+enum Carried<'a> {
     /// The request's own list.
     List(*const ibv_sge, usize),
     /// Bytes that are copied into it.
@@ -42,7 +40,7 @@ pub(super) enum Carried<'a> {
 ///
 /// # Safety
 /// The module's: what the request names is alive.
-pub(super) unsafe fn post_one(
+unsafe fn post_one(
     pair: &mut Pair,
     wr: &ibv_send_wr,
     carried: Carried<'_>,
@@ -119,14 +117,45 @@ unsafe fn post_xrc(
     Ok(())
 }
 
-/// The bytes of a list, one after the other, for a request that carries them itself.
+/// Posts a datagram with a list if that is simple; whether it was posted. With `ONE`, the list has
+/// one entry.
+#[inline(never)]
+unsafe fn post_datagram<const ONE: bool>(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
+    // Others have something else where a datagram has its address.
+    let is_send = matches!(wr.opcode, wr_op::SEND | wr_op::SEND_WITH_IMM);
+    if !is_send || pair.qp.qp_type() != QpType::Ud || !ONE && wr.num_sge < 1 {
+        return false;
+    }
+    let ud = promised!(wr.wr.ud);
+    if ud.ah.is_null() {
+        return false;
+    }
+    let count = if ONE { 1 } else { wr.num_sge as usize };
+    let to = promised!(Address::of(ud.ah)).to(ud.remote_qpn, ud.remote_qkey);
+    // There is no fence here: saying so spares a look.
+    let mut flags = flags_of(wr.send_flags & !send::FENCE, pair.signals_all);
+    flags.set(SendFlags::MORE, !wr.next.is_null());
+    let list = Some(promised!(List::new(wr.sg_list, count, pair.domain)));
+    let request = |imm| SendWr { wr_id: wr.wr_id, flags, op: SendOp::Datagram { to: &to, imm } };
+    let posted = match wr.opcode {
+        wr_op::SEND => pair.qp.post_simple(&request(None), list),
+        wr_op::SEND_WITH_IMM => {
+            pair.qp.post_simple(&request(Some(u32::from_be(wr.imm_data))), list)
+        }
+        _ => return false,
+    };
+    posted.is_ok()
+}
+
+/// Bytes that a request carries itself.
+type Gathered = ArrayVec<u8, { QpConfig::MAX_INLINE_BYTES as usize }>;
+
+/// Appends the bytes of a list, one after the other, for a request that carries them itself.
 ///
 /// # Safety
 /// The module's: `list` leads to bytes of the program's.
-unsafe fn gather(
-    list: &[ibv_sge],
-) -> Result<ArrayVec<u8, { QpConfig::MAX_INLINE_BYTES as usize }>, Errno> {
-    let mut out = ArrayVec::new();
+#[inline(always)]
+unsafe fn gather(list: &[ibv_sge], out: &mut Gathered) -> Result<(), Errno> {
     for sge in list.iter().filter(|sge| sge.length > 0) {
         let from = std::ptr::with_exposed_provenance::<u8>(sge.addr as usize);
         let len = sge.length as usize;
@@ -136,32 +165,158 @@ unsafe fn gather(
         let bytes = promised!(std::slice::from_raw_parts(from, len));
         out.try_extend_from_slice(bytes).map_err(|_| Errno::INVALID)?;
     }
-    Ok(out)
+    Ok(())
 }
 
-/// Posts a request of one entry if that is simple; whether it was posted.
+/// Posts a request with a list of `count` entries at `first`, of any operation that names memory
+/// alone, if that is simple; whether it was posted. The doorbell is left alone if `more` follow.
+/// Without `ALL`, only what is posted most counts as simple.
 #[inline(always)]
-unsafe fn post_simple(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
-    if wr.num_sge != 1 || wr.send_flags & (send::INLINE | send::FENCE) != 0 {
+unsafe fn post_as_simple<const ALL: bool>(
+    pair: &mut Pair,
+    wr: &ibv_send_wr,
+    (first, count): (*const ibv_sge, usize),
+    more: bool,
+) -> bool {
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, more);
+    let list = Some(promised!(List::new(first, count, pair.domain)));
+    let request = |op| SendWr { wr_id: wr.wr_id, flags, op };
+    let remote = || {
+        let rdma = promised!(wr.wr.rdma);
+        RemoteAddr { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) }
+    };
+    let atomic = || {
+        let atomic = promised!(wr.wr.atomic);
+        let remote = RemoteAddr { addr: atomic.remote_addr, rkey: Rkey(atomic.rkey) };
+        (remote, atomic.compare_add, atomic.swap)
+    };
+    let imm = || u32::from_be(wr.imm_data);
+    let qp = &mut pair.qp;
+    // Each is a copy of its own, in which places and opcodes are constants.
+    let posted = match wr.opcode {
+        wr_op::RDMA_WRITE => qp.post_simple(&request(SendOp::Write(remote())), list),
+        wr_op::RDMA_WRITE_WITH_IMM if ALL => {
+            qp.post_simple(&request(SendOp::WriteImm(remote(), imm())), list)
+        }
+        wr_op::SEND => qp.post_simple(&request(SendOp::Send), list),
+        wr_op::SEND_WITH_IMM if ALL => qp.post_simple(&request(SendOp::SendImm(imm())), list),
+        // A key, not data: as it is.
+        wr_op::SEND_WITH_INV if ALL => {
+            qp.post_simple(&request(SendOp::SendInv(Rkey(wr.imm_data))), list)
+        }
+        wr_op::RDMA_READ => qp.post_simple(&request(SendOp::Read(remote())), list),
+        wr_op::ATOMIC_CMP_AND_SWP if ALL => {
+            let (remote, compare, swap) = atomic();
+            qp.post_simple(&request(SendOp::CompareSwap { remote, compare, swap }), list)
+        }
+        wr_op::ATOMIC_FETCH_AND_ADD if ALL => {
+            let (remote, add, _) = atomic();
+            qp.post_simple(&request(SendOp::FetchAdd { remote, add }), list)
+        }
+        _ => return false,
+    };
+    posted.is_ok()
+}
+
+/// Posts a request of one entry if that is simple; whether it was posted. The doorbell is left
+/// alone if `more` follow.
+#[inline(always)]
+pub(super) unsafe fn post_simple<const ALL: bool>(
+    pair: &mut Pair,
+    wr: &ibv_send_wr,
+    sge: *const ibv_sge,
+    more: bool,
+) -> bool {
+    let is_plain = wr.send_flags & (send::INLINE | send::FENCE) == 0;
+    is_plain && promised!(post_as_simple::<ALL>(pair, wr, (sge, 1), more))
+}
+
+/// Posts a request with a list of several entries, or if `FENCED` of any, if that is simple;
+/// whether it was posted.
+#[inline(never)]
+unsafe fn post_simple_list<const FENCED: bool>(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
+    let is_fenced = wr.send_flags & send::FENCE != 0;
+    let list = (wr.sg_list.cast_const(), wr.num_sge as usize);
+    wr.num_sge > 0
+        && is_fenced == FENCED
+        && promised!(post_as_simple::<true>(pair, wr, list, !wr.next.is_null()))
+}
+
+/// Posts a request with data in it if that is simple; whether it was posted.
+// A function of its own: what it copies would have others save registers.
+#[inline(never)]
+unsafe fn post_simple_inline(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
+    if wr.num_sge != 1 {
+        return promised!(post_gathered(pair, wr));
+    }
+    let ibv_sge { addr, length, .. } = promised!(*wr.sg_list);
+    if length == 0 {
         return false;
     }
-    let rdma = promised!(wr.wr.rdma);
-    let remote = RemoteAddr { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) };
-    // Each is a copy of its own, in which places and opcodes are constants.
+    // What is too long for a request is refused before it is read.
+    let from = std::ptr::with_exposed_provenance::<u8>(addr as usize);
+    let bytes = promised!(std::slice::from_raw_parts(from, length as usize));
+    promised!(post_bytes(pair, wr, bytes))
+}
+
+/// Does what [`post_simple_inline`] does with the bytes of several entries.
+#[inline(never)]
+unsafe fn post_gathered(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
+    let Ok(count @ 2..) = usize::try_from(wr.num_sge) else { return false };
+    let list = promised!(std::slice::from_raw_parts(wr.sg_list, count));
+    let mut bytes = Gathered::new();
+    promised!(gather(list, &mut bytes)).is_ok() && promised!(post_bytes(pair, wr, &bytes))
+}
+
+#[inline(always)]
+unsafe fn post_bytes(pair: &mut Pair, wr: &ibv_send_wr, bytes: &[u8]) -> bool {
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, !wr.next.is_null());
+    let request = |op| SendWr { wr_id: wr.wr_id, flags, op };
+    let remote = || {
+        let rdma = promised!(wr.wr.rdma);
+        RemoteAddr { addr: rdma.remote_addr, rkey: Rkey(rdma.rkey) }
+    };
+    let imm = || u32::from_be(wr.imm_data);
+    let qp = &mut pair.qp;
     match wr.opcode {
-        wr_op::RDMA_WRITE => promised!(post_as(pair, wr, SendOp::Write(remote))),
-        wr_op::SEND => promised!(post_as(pair, wr, SendOp::Send)),
-        wr_op::RDMA_READ => promised!(post_as(pair, wr, SendOp::Read(remote))),
+        wr_op::RDMA_WRITE => qp.post_simple_inline(&request(SendOp::Write(remote())), bytes),
+        wr_op::RDMA_WRITE_WITH_IMM => {
+            qp.post_simple_inline(&request(SendOp::WriteImm(remote(), imm())), bytes)
+        }
+        wr_op::SEND => qp.post_simple_inline(&request(SendOp::Send), bytes),
+        wr_op::SEND_WITH_IMM => qp.post_simple_inline(&request(SendOp::SendImm(imm())), bytes),
+        // A key, not data: as it is.
+        wr_op::SEND_WITH_INV => {
+            qp.post_simple_inline(&request(SendOp::SendInv(Rkey(wr.imm_data))), bytes)
+        }
         _ => false,
     }
 }
 
+/// Posts one request of a list; the doorbell is left alone if another one follows.
+///
+/// # Safety
+/// The module's: what the request names is alive.
 #[inline(always)]
-unsafe fn post_as(pair: &mut Pair, wr: &ibv_send_wr, op: SendOp<'_>) -> bool {
-    let mut flags = flags_of(wr.send_flags, pair.signals_all);
-    flags.set(SendFlags::MORE, !wr.next.is_null());
-    let list = promised!(List::new(wr.sg_list, 1, pair.domain));
-    pair.qp.post_simple(&SendWr { wr_id: wr.wr_id, flags, op }, Some(list)).is_ok()
+pub(super) unsafe fn post_any(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
+    let is_posted = match wr.send_flags & (send::INLINE | send::FENCE) {
+        0 if wr.num_sge == 1 => {
+            promised!(post_simple::<true>(pair, wr, wr.sg_list, !wr.next.is_null()))
+                || promised!(post_datagram::<true>(pair, wr))
+        }
+        0 => {
+            promised!(post_simple_list::<false>(pair, wr))
+                || promised!(post_datagram::<false>(pair, wr))
+        }
+        send::FENCE => promised!(post_simple_list::<true>(pair, wr)),
+        _ => promised!(post_simple_inline(pair, wr)),
+    };
+    if is_posted {
+        return Ok(());
+    }
+    promised!(post_listed(pair, wr))
 }
 
 /// Posts one request of a list that is not simple.
@@ -180,7 +335,8 @@ unsafe fn post_listed(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
         let bytes = promised!(std::slice::from_raw_parts(from, length as usize));
         return promised!(post_one(pair, wr, Carried::Inline(bytes), more));
     }
-    let bytes = promised!(gather(list))?;
+    let mut bytes = Gathered::new();
+    promised!(gather(list, &mut bytes))?;
     promised!(post_one(pair, wr, Carried::Inline(&bytes), more))
 }
 
@@ -194,14 +350,12 @@ pub(crate) unsafe extern "C" fn post_send(
         promised!(bad.write(first));
         return errno.0;
     }
-    let mut pair = lock(&queue_pair.member.pair);
+    let mut pair = queue_pair.member.pair.lock();
     let mut next = first;
     let mut result = 0;
     while !next.is_null() {
         let wr = promised!(&*next);
-        if !promised!(post_simple(&mut pair, wr))
-            && let Err(errno) = promised!(post_listed(&mut pair, wr))
-        {
+        if let Err(errno) = promised!(post_any(&mut pair, wr)) {
             pair.qp.ring_doorbell();
             promised!(bad.write(next));
             result = errno.0;
@@ -214,26 +368,50 @@ pub(crate) unsafe extern "C" fn post_send(
     result
 }
 
-/// Posts receives by `post`, in the order of a list.
+/// The receives of a list, one after the other.
+pub(super) struct Receives {
+    next: *mut ibv_recv_wr,
+    /// The one that was given last, or that cannot be.
+    current: *mut ibv_recv_wr,
+    domain: u32,
+    is_wrong: bool,
+}
+
+impl Iterator for Receives {
+    type Item = (u64, List);
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<(u64, List)> {
+        if self.next.is_null() {
+            return None;
+        }
+        self.current = self.next;
+        let wr = promised!(&*self.current);
+        let Ok(count) = usize::try_from(wr.num_sge) else {
+            self.is_wrong = true;
+            return None;
+        };
+        self.next = wr.next;
+        Some((wr.wr_id, promised!(List::new(wr.sg_list, count, self.domain))))
+    }
+}
+
+/// Posts a list of receives by `post`, which posts them in order until one is refused.
+#[inline(always)]
 pub(super) unsafe fn post_receives(
     first: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     domain: u32,
-    mut post: impl FnMut(u64, List) -> Result<(), PostError>,
+    post: impl FnOnce(&mut Receives) -> Result<u32, PostError>,
 ) -> c_int {
-    let mut next = first;
-    while !next.is_null() {
-        let wr = promised!(&*next);
-        let count = usize::try_from(wr.num_sge).map_err(|_| Errno::INVALID);
-        let posted = count
-            .and_then(|count| Ok(post(wr.wr_id, promised!(List::new(wr.sg_list, count, domain)))?));
-        if let Err(errno) = posted {
-            promised!(bad.write(next));
-            return errno.0;
-        }
-        next = wr.next;
-    }
-    0
+    let mut receives = Receives { next: first, current: first, domain, is_wrong: false };
+    let errno = match post(&mut receives) {
+        Ok(_) if !receives.is_wrong => return 0,
+        Ok(_) => Errno::INVALID,
+        Err(error) => error.into(),
+    };
+    promised!(bad.write(receives.current));
+    errno.0
 }
 
 pub(crate) unsafe extern "C" fn post_recv(
@@ -246,32 +424,12 @@ pub(crate) unsafe extern "C" fn post_recv(
         promised!(bad.write(first));
         return errno.0;
     }
-    let mut pair = lock(&queue_pair.member.pair);
+    let mut pair = queue_pair.member.pair.lock();
     let domain = pair.domain;
-    promised!(post_receives(first, bad, domain, |wr_id, list| {
-        pair.qp.post_recv(wr_id, list).map_err(|refused| refused.cause)
+    promised!(post_receives(first, bad, domain, |receives| {
+        pair.qp.post_recv_list(receives).map_err(|refused| refused.cause)
     }))
 }
-
-/// A request with nothing in it.
-pub(super) const EMPTY: ibv_send_wr = ibv_send_wr {
-    wr_id: 0,
-    next: null_mut(),
-    sg_list: null_mut(),
-    num_sge: 0,
-    opcode: 0,
-    send_flags: 0,
-    imm_data: 0,
-    wr: crate::abi::wr_of {
-        atomic: crate::abi::wr_atomic { remote_addr: 0, compare_add: 0, swap: 0, rkey: 0 },
-    },
-    xrc_srqn: 0,
-    bind_mw: wr_bind_mw {
-        mw: null_mut(),
-        rkey: 0,
-        bind_info: ibv_mw_bind_info { mr: null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
-    },
-};
 
 /// Binds a window of type 1 by a request of its own, and gives it the next key.
 pub(super) unsafe extern "C" fn bind_mw(

@@ -1,8 +1,8 @@
 //! Queue pairs: made, asked, destroyed.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 
@@ -10,6 +10,7 @@ use super::batch::Batch;
 use super::context::{Context, Kind, Shared};
 use super::cq::{Inner, Queue};
 use super::life::Users;
+use super::lock::Lock;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
@@ -20,7 +21,7 @@ use super::xrc::{XrcDomain, find_target};
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
     ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_open_attr, qpt,
+    ibv_qp_init_attr_ex, ibv_qp_open_attr, mask, qpt,
 };
 use crate::node::lock;
 
@@ -117,7 +118,7 @@ fn make(
         rules: Rules::default(),
         spread: None,
     };
-    let member = Arc::new(Member { pair: Mutex::new(pair), index: Some(index) });
+    let member = Arc::new(Member { pair: Lock::new(pair), index: Some(index) });
     shared.insert(&member);
     let needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
     let pair = hand_out((context, shared), pd, member, init, needs.into());
@@ -137,7 +138,7 @@ fn hand_out(
     needs: Vec<Users>,
 ) -> *mut QueuePair {
     let (qp_num, state) = {
-        let pair = lock(&member.pair);
+        let pair = member.pair.lock();
         (pair.qp.qpn().0, state_of(pair.qp.state()))
     };
     let base = ibv_qp {
@@ -194,7 +195,7 @@ pub(super) fn create_target(
     let number = qp.qpn().0;
     let rules = Rules::default();
     let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, spread: None };
-    let member = Arc::new(Member { pair: Mutex::new(pair), index: None });
+    let member = Arc::new(Member { pair: Lock::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
     let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
@@ -220,16 +221,16 @@ fn with_both<T>(send: &Queue, recv: &Queue, make: impl FnOnce(&Inner, &Inner) ->
     let order = std::ptr::from_ref(send).cmp(&std::ptr::from_ref(recv));
     match order {
         std::cmp::Ordering::Equal => {
-            let both = lock(&send.inner);
+            let both = send.inner();
             make(&both, &both)
         }
         std::cmp::Ordering::Less => {
-            let (send, recv) = (lock(&send.inner), lock(&recv.inner));
+            let (send, recv) = (send.inner(), recv.inner());
             make(&send, &recv)
         }
         std::cmp::Ordering::Greater => {
-            let recv = lock(&recv.inner);
-            make(&lock(&send.inner), &recv)
+            let recv = recv.inner();
+            make(&send.inner(), &recv)
         }
     }
 }
@@ -253,7 +254,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let pair = promised!(QueuePair::of(qp));
     tried!(pair.shared.here());
     tried!(pair.users.none());
-    if !lock(&pair.member.pair).qp.groups().is_empty() {
+    if !pair.member.pair.lock().qp.groups().is_empty() {
         return libc::EBUSY;
     }
     if !pair.is_opened && pair.face.base.qp_type != qpt::RAW_PACKET {
@@ -262,12 +263,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // Other handles of a target keep it.
     let is_last = pair.member.index.is_some() || Arc::strong_count(&pair.member) == 1;
     // The device lets go of it first: what it has written is then taken into account.
-    if !is_last || lock(&pair.member.pair).qp.state() == QpState::Reset {
+    if !is_last || pair.member.pair.lock().qp.state() == QpState::Reset {
         pair.purge(|_| ());
     } else if let Err(error) = pair.let_go() {
         tracing::warn!(%error, "the queue pair is destroyed as it is");
     }
-    pair.shared.remove(&pair.member);
+    pair.leave();
     drop(promised!(take_back::<QueuePair, _>(qp)));
     0
 }
@@ -275,12 +276,12 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
 pub(crate) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
     attr: *mut ibv_qp_attr,
-    _mask: c_int,
+    asked: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     let queue_pair = promised!(QueuePair::of(qp));
     tried!(queue_pair.shared.here());
-    let pair = lock(&queue_pair.member.pair);
+    let pair = queue_pair.member.pair.lock();
     number(pair.qp.query().map_err(Errno::from).map(|now| {
         let state = state_of(now.state);
         let out = ibv_qp_attr {
@@ -293,6 +294,9 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
         promised!({
             attr.write(out);
             init.write(queue_pair.init);
+            if asked as c_uint & mask::STATE != 0 {
+                (*qp).state = state;
+            }
         });
     }))
 }
@@ -314,7 +318,7 @@ unsafe fn with_group(
 ) -> c_int {
     let (queue_pair, gid) = promised!((QueuePair::of(qp), Gid(*gid)));
     tried!(queue_pair.shared.here());
-    let mut pair = lock(&queue_pair.member.pair);
+    let mut pair = queue_pair.member.pair.lock();
     number(run(&mut pair, gid))
 }
 

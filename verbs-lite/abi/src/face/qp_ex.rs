@@ -40,7 +40,10 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         };
         return object(made).cast();
     }
-    let caps = promised!(&Context::of(context).shared.node.context).attr().caps;
+    let caps = match promised!(Context::of(context)) {
+        Ok(shared) => shared.node.context.attr().caps,
+        Err(errno) => return object(Err(errno)),
+    };
     let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
     let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
         && (!has(CREATE_FLAGS) || init.create_flags == 0)

@@ -11,7 +11,6 @@ use super::cq::Queue;
 use super::life::Users;
 use super::pair::Member;
 use crate::abi::{ibv_qp, ibv_qp_ex, ibv_qp_init_attr, qps};
-use crate::node::lock;
 
 /// A queue pair as the program has it.
 #[repr(C)]
@@ -50,7 +49,7 @@ impl QueuePair {
     /// destroying and resetting.
     pub(super) fn purge<T>(&self, end: impl FnOnce(&[&Cq]) -> T) -> T {
         let queues = self.queues();
-        let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, lock(&queue.inner))).collect();
+        let mut inners: Vec<_> = queues.iter().map(|queue| (*queue, queue.inner())).collect();
         inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
         let cqs: Vec<_> = inners.iter().map(|(_, inner)| &inner.cq).collect();
         let ended = end(&cqs);
@@ -62,19 +61,33 @@ impl QueuePair {
         ended
     }
 
+    /// Is found by completions no more.
+    pub(super) fn leave(&self) {
+        let Some(index) = self.member.index else { return };
+        self.shared.remove(index);
+        self.queues().iter().for_each(|queue| queue.inner().seen.forget(index));
+        self.shared.give_index(index);
+    }
+
     /// Resets it at once, whatever is posted.
     pub(super) fn let_go(&self) -> Result<(), VerbsError> {
         let pair = &self.member.pair;
         // A receive of a shared queue that it took and has not filled comes back flushed: reset
         // forgets it, and the shared queue would wait for its end.
         let takes = {
-            let pair = lock(pair);
+            let pair = pair.lock();
             pair.srq.is_some() && pair.qp.state() != QpState::Reset
         };
         if takes {
-            self.purge(|_| lock(pair).qp.to_error())?;
+            self.purge(|_| pair.lock().qp.to_error())?;
         }
-        self.purge(|cqs| lock(pair).qp.abandon(cqs))
+        self.purge(|cqs| {
+            let mut pair = pair.lock();
+            // The reset takes the rules off the device: no other thread may find one that is
+            // still named there, to end it or to lead frames by it.
+            pair.rules.forget();
+            pair.qp.abandon(cqs)
+        })
     }
 }
 

@@ -69,7 +69,7 @@ fn create(
         Some(Xrc { xrcd, cq }) => {
             let (xrc, queue) = promised!((XrcDomain::of(xrcd), Queue::of(cq)));
             needs.extend([xrc.users.clone(), queue.users.clone()]);
-            let inner = lock(&queue.inner);
+            let inner = queue.inner();
             let make =
                 |index| xrc.core.xrcd.create_srq::<List>(&domain.pd, &inner.cq, index, &config);
             // Another context in the domain may have a number already.
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     queue.shared.delist(Kind::Srq, queue.face.handle);
     if let Some((index, cq)) = queue.xrc {
         let completions = promised!(Queue::of(cq));
-        let mut inner = lock(&completions.inner);
+        let mut inner = completions.inner();
         // What has ended is still told.
         completions.take_all(&mut inner);
         lock(&queue.shared.xrc_queues).remove(&index);
@@ -210,7 +210,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         return errno.0;
     }
     let mut srq = lock(&queue.srq);
-    promised!(post_receives(first, bad, queue.domain, |wr_id, list| {
-        srq.post_recv(wr_id, list).map_err(|refused| refused.cause)
+    promised!(post_receives(first, bad, queue.domain, |receives| {
+        srq.post_recv_list(receives).map_err(|refused| refused.cause)
     }))
 }

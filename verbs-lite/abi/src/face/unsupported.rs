@@ -41,11 +41,11 @@ numbers! {
 }
 
 objects! {
-    ibv_import_dm, ibv_reg_dmabuf_mr, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_create_comp_cntr,
+    ibv_reg_dmabuf_mr, ibv_alloc_dmah, ibv_reg_mr_ex, ibv_create_comp_cntr,
 }
 
 nothing! {
-    ibv_unimport_dm, ibv_register_driver,
+    ibv_register_driver,
     // Threads of this process reach its own memory: copies on write do no harm.
     ibv_fork_init, ibv_dofork_range, ibv_dontfork_range,
 }

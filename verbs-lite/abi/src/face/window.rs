@@ -57,7 +57,7 @@ unsafe fn region_of(info: &ibv_mw_bind_info) -> Result<Option<Lkey>, Errno> {
     if info.mr.is_null() {
         return Err(Errno::INVALID);
     }
-    let KnownRegion { start, length, key, access: rights } = promised!(memory::known(info.mr))?;
+    let KnownRegion { start, length, key, access: rights, .. } = promised!(memory::known(info.mr))?;
     let end = info.addr.checked_add(info.length).ok_or(Errno::INVALID)?;
     let is_inside = start <= info.addr && end - start <= length as u64;
     let may_write = info.mw_access_flags & WRITES == 0 || rights & access::LOCAL_WRITE != 0;

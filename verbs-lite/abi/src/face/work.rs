@@ -19,7 +19,6 @@ use crate::abi::{
     ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_rx_hash_conf, ibv_wq, ibv_wq_attr,
     ibv_wq_init_attr, mask, qps, qpt, wqs,
 };
-use crate::node::lock;
 
 /// `IBV_RX_HASH_FUNC_TOEPLITZ`, and bytes of its key.
 pub(super) const TOEPLITZ: u8 = 1;
@@ -174,7 +173,7 @@ impl Table {
         let mut members: Vec<_> = self.queues.iter().map(|(member, _)| member).collect();
         members.sort_by_key(|member| Arc::as_ptr(member));
         members.dedup_by_key(|member| Arc::as_ptr(member));
-        let locked: Vec<_> = members.iter().map(|member| lock(&member.pair)).collect();
+        let locked: Vec<_> = members.iter().map(|member| member.pair.lock()).collect();
         let place = |queue: &(Arc<Member>, Users)| {
             let known = |member: &&Arc<Member>| Arc::as_ptr(*member);
             let at = members.binary_search_by_key(&Arc::as_ptr(&queue.0), known);
@@ -284,7 +283,7 @@ pub(super) fn create_over(init: &ibv_qp_init_attr_ex) -> Result<*mut QueuePair, 
     let spread = table.spread(&hash)?;
     let pair = qp::create(init.pd, &mut plain)?;
     let made = promised!(&mut *pair);
-    lock(&made.member.pair).spread = Some(spread);
+    made.member.pair.lock().spread = Some(spread);
     made.needs.push(table.users.clone());
     Ok(pair)
 }

@@ -2,34 +2,73 @@
 //! is posted cannot be taken back and a batch is posted whole or not at all.
 
 use std::ffi::c_int;
-use std::sync::atomic::Ordering;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ferrocx_verbs_lite::{DeviceCaps, QpType};
 
 use super::Errno;
-use super::batch::{Batch, Data};
-use super::post::{Carried, EMPTY, post_one};
+use super::batch::{Batch, Data, Request};
+use super::pair::Pair;
+use super::post::{post_any, post_simple};
 use super::queue_pair::QueuePair;
 use crate::abi::{
     self, ABSENT, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
-    ibv_sge, wr_atomic, wr_of, wr_op, wr_rdma, wr_ud,
+    ibv_sge, send, wr_atomic, wr_of, wr_op, wr_rdma, wr_ud,
 };
-use crate::node::lock;
 
 /// The batch of a queue pair. Its builder alone reaches it, see [`wr_start`].
 unsafe fn batch<'a>(face: *mut ibv_qp_ex) -> &'a mut Batch {
     promised!(&mut (*face.cast::<QueuePair>()).batch)
 }
 
-/// Appends a request with the number and flags that the program has put into the queue pair.
-unsafe fn add(face: *mut ibv_qp_ex, request: ibv_send_wr) {
-    let (wr_id, send_flags) = promised!(((*face).wr_id, (*face).wr_flags));
-    promised!(batch(face)).add(ibv_send_wr { wr_id, send_flags, ..request });
+/// Appends a request with the number and flags that the program has put into the queue pair;
+/// `write` puts into it what its operation needs besides.
+#[inline(always)]
+unsafe fn add(face: *mut ibv_qp_ex, opcode: c_int, write: impl FnOnce(&mut ibv_send_wr)) {
+    match promised!(batch(face)).add() {
+        Some(request) => promised!(begin(face, request, opcode, write)),
+        None => promised!(add_behind_all(face, opcode, write)),
+    }
 }
 
-/// A request to memory of the peer's.
-fn to_memory(opcode: c_int, rkey: u32, remote_addr: u64) -> ibv_send_wr {
-    ibv_send_wr { opcode, wr: wr_of { rdma: wr_rdma { remote_addr, rkey } }, ..EMPTY }
+/// Does what [`add`] does where there is no room yet. A function of its own, so that the other
+/// saves no registers.
+#[cold]
+#[inline(never)]
+unsafe fn add_behind_all(
+    face: *mut ibv_qp_ex,
+    opcode: c_int,
+    write: impl FnOnce(&mut ibv_send_wr),
+) {
+    let batch = promised!(batch(face));
+    batch.grow();
+    if let Some(request) = batch.add() {
+        promised!(begin(face, request, opcode, write));
+    }
+}
+
+#[inline(always)]
+unsafe fn begin(
+    face: *mut ibv_qp_ex,
+    request: &mut ibv_send_wr,
+    opcode: c_int,
+    write: impl FnOnce(&mut ibv_send_wr),
+) {
+    (request.wr_id, request.send_flags) = promised!(((*face).wr_id, (*face).wr_flags));
+    // Whoever sets the data says whether they are inline.
+    request.send_flags &= !send::INLINE;
+    request.opcode = opcode;
+    write(request);
+}
+
+/// The address of a datagram before the program has said it.
+const NOWHERE: wr_of = wr_of { ud: wr_ud { ah: null_mut(), remote_qpn: 0, remote_qkey: 0 } };
+
+/// A place in memory of the peer's.
+#[inline(always)]
+fn place(rkey: u32, remote_addr: u64) -> wr_of {
+    wr_of { rdma: wr_rdma { remote_addr, rkey } }
 }
 
 unsafe extern "C" fn wr_atomic_cmp_swp(
@@ -40,8 +79,7 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
     swap: u64,
 ) {
     let atomic = wr_atomic { remote_addr, compare_add, swap, rkey };
-    let wr = wr_of { atomic };
-    promised!(add(face, ibv_send_wr { opcode: wr_op::ATOMIC_CMP_AND_SWP, wr, ..EMPTY }));
+    promised!(add(face, wr_op::ATOMIC_CMP_AND_SWP, |wr| wr.wr = wr_of { atomic }));
 }
 
 unsafe extern "C" fn wr_atomic_fetch_add(
@@ -51,8 +89,7 @@ unsafe extern "C" fn wr_atomic_fetch_add(
     compare_add: u64,
 ) {
     let atomic = wr_atomic { remote_addr, compare_add, swap: 0, rkey };
-    let wr = wr_of { atomic };
-    promised!(add(face, ibv_send_wr { opcode: wr_op::ATOMIC_FETCH_AND_ADD, wr, ..EMPTY }));
+    promised!(add(face, wr_op::ATOMIC_FETCH_AND_ADD, |wr| wr.wr = wr_of { atomic }));
 }
 
 unsafe extern "C" fn wr_bind_mw(
@@ -62,38 +99,37 @@ unsafe extern "C" fn wr_bind_mw(
     bind_info: *const ibv_mw_bind_info,
 ) {
     let bind_mw = abi::wr_bind_mw { mw, rkey, bind_info: promised!(*bind_info) };
-    promised!(add(face, ibv_send_wr { opcode: wr_op::BIND_MW, bind_mw, ..EMPTY }));
+    promised!(add(face, wr_op::BIND_MW, |wr| wr.bind_mw = bind_mw));
 }
 
 unsafe extern "C" fn wr_local_inv(face: *mut ibv_qp_ex, invalidate_rkey: u32) {
-    let imm_data = invalidate_rkey;
-    promised!(add(face, ibv_send_wr { opcode: wr_op::LOCAL_INV, imm_data, ..EMPTY }));
+    promised!(add(face, wr_op::LOCAL_INV, |wr| wr.imm_data = invalidate_rkey));
 }
 
 unsafe extern "C" fn wr_rdma_read(face: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    promised!(add(face, to_memory(wr_op::RDMA_READ, rkey, addr)));
+    promised!(add(face, wr_op::RDMA_READ, |wr| wr.wr = place(rkey, addr)));
 }
 
 unsafe extern "C" fn wr_rdma_write(face: *mut ibv_qp_ex, rkey: u32, addr: u64) {
-    promised!(add(face, to_memory(wr_op::RDMA_WRITE, rkey, addr)));
+    promised!(add(face, wr_op::RDMA_WRITE, |wr| wr.wr = place(rkey, addr)));
 }
 
 unsafe extern "C" fn wr_rdma_write_imm(face: *mut ibv_qp_ex, rkey: u32, addr: u64, imm_data: u32) {
-    let write = to_memory(wr_op::RDMA_WRITE_WITH_IMM, rkey, addr);
-    promised!(add(face, ibv_send_wr { imm_data, ..write }));
+    promised!(add(face, wr_op::RDMA_WRITE_WITH_IMM, |wr| {
+        (wr.wr, wr.imm_data) = (place(rkey, addr), imm_data);
+    }));
 }
 
 unsafe extern "C" fn wr_send(face: *mut ibv_qp_ex) {
-    promised!(add(face, ibv_send_wr { opcode: wr_op::SEND, ..EMPTY }));
+    promised!(add(face, wr_op::SEND, |wr| wr.wr = NOWHERE));
 }
 
 unsafe extern "C" fn wr_send_imm(face: *mut ibv_qp_ex, imm_data: u32) {
-    promised!(add(face, ibv_send_wr { opcode: wr_op::SEND_WITH_IMM, imm_data, ..EMPTY }));
+    promised!(add(face, wr_op::SEND_WITH_IMM, |wr| (wr.wr, wr.imm_data) = (NOWHERE, imm_data)));
 }
 
 unsafe extern "C" fn wr_send_inv(face: *mut ibv_qp_ex, rkey: u32) {
-    let request = ibv_send_wr { opcode: wr_op::SEND_WITH_INV, imm_data: rkey, ..EMPTY };
-    promised!(add(face, request));
+    promised!(add(face, wr_op::SEND_WITH_INV, |wr| wr.imm_data = rkey));
 }
 
 unsafe extern "C" fn wr_set_ud_addr(
@@ -102,18 +138,14 @@ unsafe extern "C" fn wr_set_ud_addr(
     remote_qpn: u32,
     remote_qkey: u32,
 ) {
-    let batch = promised!(batch(face));
-    match batch.requests.last_mut() {
-        Some((request, _)) => request.wr = wr_of { ud: wr_ud { ah, remote_qpn, remote_qkey } },
-        None => batch.fail(Errno::INVALID),
+    if let Some(request) = promised!(batch(face)).latest() {
+        request.wr = wr_of { ud: wr_ud { ah, remote_qpn, remote_qkey } };
     }
 }
 
 unsafe extern "C" fn wr_set_xrc_srqn(face: *mut ibv_qp_ex, number: u32) {
-    let batch = promised!(batch(face));
-    match batch.requests.last_mut() {
-        Some((request, _)) => request.xrc_srqn = number,
-        None => batch.fail(Errno::INVALID),
+    if let Some(request) = promised!(batch(face)).latest() {
+        request.xrc_srqn = number;
     }
 }
 
@@ -131,7 +163,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
 }
 
 unsafe extern "C" fn wr_set_sge(face: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
-    promised!(batch(face)).set_list([ibv_sge { addr, length, lkey }]);
+    promised!(batch(face)).set_sge(ibv_sge { addr, length, lkey });
 }
 
 unsafe extern "C" fn wr_set_sge_list(face: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
@@ -142,37 +174,79 @@ unsafe extern "C" fn wr_set_sge_list(face: *mut ibv_qp_ex, count: usize, list: *
 /// Begins a batch. Whoever else wants to build one waits until it is complete.
 unsafe extern "C" fn wr_start(face: *mut ibv_qp_ex) {
     let is_open = promised!(&(*face.cast::<QueuePair>()).batch.is_open);
-    while is_open.swap(true, Ordering::Acquire) {
-        std::thread::yield_now();
+    if is_open.swap(true, Ordering::Acquire) {
+        wait_for(is_open);
     }
     promised!(batch(face)).clear();
 }
 
+/// Waits until a batch is complete, and begins the next.
+#[cold]
+fn wait_for(is_open: &AtomicBool) {
+    while is_open.swap(true, Ordering::Acquire) {
+        std::thread::yield_now();
+    }
+}
+
+/// Posts the requests of a batch in order, until one is refused.
+#[inline(always)]
+fn post_batch(pair: &mut Pair, batch: &mut Batch) -> Result<(), Errno> {
+    let (requests, lists, inline) = batch.parts();
+    let last = requests.len().wrapping_sub(1);
+    for (at, request) in requests.iter_mut().enumerate() {
+        if let Data::One(sge) = &request.data
+            && promised!(post_simple::<false>(pair, &request.wr, sge, at != last))
+        {
+            continue;
+        }
+        post_request(pair, request, (lists, inline), at != last)?;
+    }
+    Ok(())
+}
+
+/// Posts a request like one of a list, with its data in the batch's `lists` and `inline`.
+#[inline(never)]
+fn post_request(
+    pair: &mut Pair,
+    Request { wr, data }: &mut Request,
+    (lists, inline): (&mut [ibv_sge], &[u8]),
+    more: bool,
+) -> Result<(), Errno> {
+    // Whether there is one is all that it says.
+    wr.next = if more { wr } else { null_mut() };
+    let mut bytes;
+    (wr.sg_list, wr.num_sge) = match data {
+        Data::One(sge) => (&raw mut *sge, 1),
+        Data::Nothing => (null_mut(), 0),
+        Data::List(range) => {
+            let list = &mut lists[range.clone()];
+            (list.as_mut_ptr(), list.len() as c_int)
+        }
+        Data::Inline(range) => {
+            let from = &inline[range.clone()];
+            let addr = from.as_ptr().expose_provenance() as u64;
+            bytes = ibv_sge { addr, length: from.len() as u32, lkey: 0 };
+            wr.send_flags |= send::INLINE;
+            (&raw mut bytes, 1)
+        }
+    };
+    promised!(post_any(pair, wr))
+}
+
 /// Posts a batch.
+#[inline(always)]
 unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
     let queue_pair = promised!(QueuePair::of(face.cast()));
-    let batch = &queue_pair.batch;
     queue_pair.shared.here()?;
-    let mut pair = lock(&queue_pair.member.pair);
-    batch.error.map_or(Ok(()), Err)?;
-    if pair.qp.free_wr() < batch.requests.len() as u32 {
+    let batch = promised!(batch(face));
+    let count = batch.count()?;
+    let mut pair = queue_pair.member.pair.lock();
+    if pair.qp.free_wr() < count {
         return Err(Errno::NO_MEMORY);
     }
-    let mut posted = Ok(());
-    for (at, (request, data)) in batch.requests.iter().enumerate() {
-        let carried = match data {
-            Data::List(range) => {
-                let list = &batch.lists[range.clone()];
-                Carried::List(list.as_ptr(), list.len())
-            }
-            Data::Inline(range) => Carried::Inline(&batch.inline[range.clone()]),
-        };
-        let more = at + 1 < batch.requests.len();
-        posted = promised!(post_one(&mut pair, request, carried, more));
-        if posted.is_err() {
-            pair.qp.ring_doorbell();
-            break;
-        }
+    let posted = post_batch(&mut pair, batch);
+    if posted.is_err() {
+        pair.qp.ring_doorbell();
     }
     drop(pair);
     queue_pair.shared.node.step();
@@ -203,7 +277,7 @@ pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
     match service {
         QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV | keys | windows,
         QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
-        QpType::Uc => WRITE | SEND | SEND_INV,
+        QpType::Uc => WRITE | SEND,
         QpType::Raw => FRAME,
         _ => SEND,
     }

@@ -93,6 +93,8 @@ struct Model {
 
 impl Model {
     /// One step, unless somebody else is making one. Whether anything was done.
+    // A function of its own, like `Node::step_idle`.
+    #[inline(never)]
     fn step(&self) -> bool {
         if self.process.here().is_err() {
             return false;
@@ -362,21 +364,29 @@ impl Node {
         self.model.as_ref().is_some_and(|model| model.step())
     }
 
-    /// One step of the model for a caller that polled and found nothing.
-    pub(crate) fn turn(&self) {
-        let Some(model) = &self.model else { return };
+    /// One step of the model for a caller that polled and found nothing. Whether there may be
+    /// something now; an adapter needs no such step.
+    pub(crate) fn turn(&self) -> bool {
+        self.model.as_ref().is_some_and(|model| self.step_idle(model))
+    }
+
+    // A function of its own: what a card does by itself is counted apart.
+    #[cold]
+    #[inline(never)]
+    fn step_idle(&self, model: &Model) -> bool {
         self.empty_polls.fetch_add(1, Ordering::Relaxed);
         if model.step() {
-            return;
+            return true;
         }
         if model.is_keen() {
             // The peer may need this core.
             yield_now();
-            return;
+            return false;
         }
         // A signal is the program's business.
-        let _ = self.sleep(&[], true, GLANCE);
+        let woken = self.sleep(&[], true, GLANCE);
         model.polled_ns.store(now_ns(), Ordering::Relaxed);
+        woken.is_ok_and(|woken| woken.has_worked)
     }
 
     /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.

@@ -295,7 +295,8 @@ impl World<'_> {
         if queue.is_ex && choices.rarely(2) {
             return self.poll_extended(queue.cq.0.cast(), choices.below(4));
         }
-        let mut out = [const { MaybeUninit::uninit() }; 8];
+        // What a send has not is left as it was.
+        let mut out = [const { MaybeUninit::zeroed() }; 8];
         let count = choices.below(out.len() + 1);
         let poll = c!((*self.context.0).ops.poll_cq);
         let found = c!(poll(queue.cq.0, count as c_int, out.as_mut_ptr()));
@@ -325,6 +326,11 @@ impl World<'_> {
                 (face.read_qp_num)(cq)
             });
             assert_eq!(number >> 24, 0);
+            // Whoever polls may make other calls meanwhile.
+            if more > 2 {
+                let arm = c!((*self.context.0).ops.req_notify_cq);
+                assert_eq!(c!(arm(cq.cast(), 0)), 0);
+            }
             if c!((face.next_poll)(cq)) != 0 {
                 break;
             }
@@ -364,7 +370,7 @@ impl World<'_> {
         let [a, b] = [(); 2].map(|()| &pairs[choices.below(pairs.len())]);
         for (pair, peer) in [(a, b), (b, a)] {
             let mut attr = ibv_qp_attr {
-                qp_access_flags: 0xe,
+                qp_access_flags: 0x30e, // FLUSH among them, as newer programs give it
                 qkey: 0x11,
                 path_mtu: 3,
                 port_num: 1,

@@ -218,7 +218,12 @@ impl World<'_> {
     }
 
     /// A queue pair of a reliable connection, which takes receives from `srq`, if there is one.
-    fn connection(&self, pd: *mut ibv_pd, cq: *mut ibv_cq, srq: *mut ibv_srq) -> *mut ibv_qp {
+    pub(super) fn connection(
+        &self,
+        pd: *mut ibv_pd,
+        cq: *mut ibv_cq,
+        srq: *mut ibv_srq,
+    ) -> *mut ibv_qp {
         let cap = ibv_qp_cap {
             max_send_wr: 16,
             max_recv_wr: 1,
@@ -250,7 +255,12 @@ impl World<'_> {
     }
 
     /// Leads both ends to RTS; they wait for receives as long as it takes.
-    fn join(&self, a: *mut ibv_qp, b: *mut ibv_qp) {
+    pub(super) fn join(&self, a: *mut ibv_qp, b: *mut ibv_qp) {
+        self.join_trying(a, b, 7);
+    }
+
+    /// The same, where a request is sent `retry_cnt` times more if there is no answer.
+    pub(super) fn join_trying(&self, a: *mut ibv_qp, b: *mut ibv_qp, retry_cnt: u8) {
         for (qp, peer) in [(a, b), (b, a)] {
             let mut attr = ibv_qp_attr {
                 path_mtu: 3,
@@ -259,8 +269,9 @@ impl World<'_> {
                 ah_attr: self.way(&mut Choices::new(&[])),
                 min_rnr_timer: 1,
                 timeout: 14,
-                retry_cnt: 7,
+                retry_cnt,
                 rnr_retry: 7,
+                qp_access_flags: 7,
                 ..Default::default()
             };
             for (state, given) in [(1, 0x39), (2, 0x12_9181), (3, 0x1_2e01)] {
@@ -274,23 +285,23 @@ impl World<'_> {
         }
     }
 
-    fn fail(&self, qp: *mut ibv_qp) {
+    pub(super) fn fail(&self, qp: *mut ibv_qp) {
         let mut attr = ibv_qp_attr { qp_state: 6, ..Default::default() };
         assert_eq!(c!((self.api.ibv_modify_qp)(qp, &raw mut attr, 1)), 0);
     }
 
     /// A SEND of nothing.
-    fn message(&self) -> ibv_send_wr {
+    pub(super) fn message(&self) -> ibv_send_wr {
         ibv_send_wr { opcode: 2, ..c!(std::mem::zeroed()) }
     }
 
-    fn post(&self, qp: *mut ibv_qp, mut wr: ibv_send_wr) {
+    pub(super) fn post(&self, qp: *mut ibv_qp, mut wr: ibv_send_wr) {
         let mut bad = null_mut();
         let posted = c!(((*self.context.0).ops.post_send)(qp, &raw mut wr, &raw mut bad));
         assert_eq!(posted, 0, "{}", wr.wr_id);
     }
 
-    fn wait_for_event(&self, cq: *mut ibv_cq, channel: *mut ibv_comp_channel) {
+    pub(super) fn wait_for_event(&self, cq: *mut ibv_cq, channel: *mut ibv_comp_channel) {
         let mut ready = libc::pollfd { fd: c!((*channel).fd), events: libc::POLLIN, revents: 0 };
         assert_eq!(c!(libc::poll(&raw mut ready, 1, 20_000)), 1, "no event");
         let (mut of, mut with) = (null_mut(), null_mut());
@@ -299,8 +310,8 @@ impl World<'_> {
     }
 
     /// Number and status of what has ended.
-    fn take_ended(&self, cq: *mut ibv_cq) -> Vec<(u64, i32)> {
-        let mut out = [const { MaybeUninit::<ibv_wc>::uninit() }; 16];
+    pub(super) fn take_ended(&self, cq: *mut ibv_cq) -> Vec<(u64, i32)> {
+        let mut out = [const { MaybeUninit::<ibv_wc>::zeroed() }; 16];
         let poll = c!((*self.context.0).ops.poll_cq);
         let found = c!(poll(cq, out.len() as i32, out.as_mut_ptr()));
         let ended = out[..found as usize].iter().map(|wc| c!(wc.assume_init()));

@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::abi::*;
 use super::world::{World, flows, read};
@@ -79,6 +81,80 @@ impl World<'_> {
         }
     }
 
+    /// A raw packet queue pair, in reset.
+    fn raw_pair(&self, pd: *mut ibv_pd, cq: *mut ibv_cq) -> *mut ibv_qp {
+        let cap = ibv_qp_cap {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            max_inline_data: 0,
+        };
+        let mut init = ibv_qp_init_attr {
+            qp_context: null_mut(),
+            send_cq: cq,
+            recv_cq: cq,
+            srq: null_mut(),
+            cap,
+            qp_type: 8,
+            sq_sig_all: 1,
+        };
+        let qp = c!((self.api.ibv_create_qp)(pd, &raw mut init));
+        assert!(!qp.is_null());
+        qp
+    }
+
+    /// Moves a raw packet queue pair from reset until it sends.
+    fn start(&self, qp: *mut ibv_qp) {
+        let mut attr = ibv_qp_attr { port_num: 1, ..Default::default() };
+        for (state, given) in [(1, 0x21), (2, 1), (3, 1)] {
+            attr.qp_state = state;
+            let modified = c!((self.api.ibv_modify_qp)(qp, &raw mut attr, given));
+            assert_eq!(modified, 0, "to {state}");
+        }
+    }
+
+    /// Makes and ends rules of a raw packet queue pair that another thread resets meanwhile.
+    pub(crate) fn rules_end_under_resets(&self, rounds: usize) {
+        let (api, context) = (self.api, self.context.0);
+        let (create, destroy) =
+            c!(((*self.extended()).create_flow, (*self.extended()).destroy_flow));
+        let pd = c!((api.ibv_alloc_pd)(context));
+        let cq = c!((api.ibv_create_cq)(context, 8, null_mut(), null_mut(), 0));
+        let qp = Object(self.raw_pair(pd, cq));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let resets = scope.spawn(|| {
+                let qp = &qp;
+                let mut resets = 0;
+                while !is_over.load(Relaxed) {
+                    self.start(qp.0);
+                    let mut attr = ibv_qp_attr::default();
+                    assert_eq!(c!((api.ibv_modify_qp)(qp.0, &raw mut attr, 1)), 0, "to reset");
+                    resets += 1;
+                }
+                resets
+            });
+            let mut rule = Rule::new();
+            let mut eth = [0; 34];
+            eth[16..22].fill(0xff);
+            rule.add(0, 0x20, &eth);
+            let ended = (0..rounds).map(|_| {
+                let flow = c!(create(qp.0, (&raw mut rule).cast()));
+                assert!(!flow.is_null());
+                std::thread::yield_now();
+                c!(destroy(flow))
+            });
+            let refused = ended.filter(|&errno| errno != 0).count();
+            is_over.store(true, Relaxed);
+            assert!(resets.join().unwrap() > 0, "nothing was reset meanwhile");
+            assert_eq!(refused, 0, "rules that could not be ended");
+        });
+        assert_eq!(c!((api.ibv_destroy_qp)(qp.0)), 0);
+        assert_eq!(c!((api.ibv_destroy_cq)(cq)), 0);
+        assert_eq!(c!((api.ibv_dealloc_pd)(pd)), 0);
+    }
+
     /// Sends a frame for a group from one raw packet queue pair; the bytes that another one gets.
     pub(crate) fn frame_comes_back(&self, frame: &[u8]) -> Vec<u8> {
         const LEN: usize = 256;
@@ -91,26 +167,7 @@ impl World<'_> {
             let pd = (api.ibv_alloc_pd)(context);
             let cqs = [(); 2].map(|()| (api.ibv_create_cq)(context, 8, null_mut(), null_mut(), 0));
             let mr = (api.ibv_reg_mr)(pd, self.arena.0.cast(), 2 * LEN, 1);
-            let make = |cq| {
-                let cap = ibv_qp_cap {
-                    max_send_wr: 4,
-                    max_recv_wr: 4,
-                    max_send_sge: 1,
-                    max_recv_sge: 1,
-                    max_inline_data: 0,
-                };
-                let mut init = ibv_qp_init_attr {
-                    qp_context: null_mut(),
-                    send_cq: cq,
-                    recv_cq: cq,
-                    srq: null_mut(),
-                    cap,
-                    qp_type: 8,
-                    sq_sig_all: 1,
-                };
-                (api.ibv_create_qp)(pd, &raw mut init)
-            };
-            let [from, to] = cqs.map(make);
+            let [from, to] = cqs.map(|cq| self.raw_pair(pd, cq));
             // Made in reset, the rule leads frames here from RTR on.
             let mut rule = Rule::new();
             let mut eth = [0; 34];
@@ -120,15 +177,8 @@ impl World<'_> {
             let flow = create(to, (&raw mut rule).cast());
             assert!(!flow.is_null());
             assert_eq!((api.ibv_destroy_qp)(to), libc::EBUSY, "a rule leads to it");
-            let start = |qp| {
-                let mut attr = ibv_qp_attr { port_num: 1, ..Default::default() };
-                for (state, given) in [(1, 0x21), (2, 1), (3, 1)] {
-                    attr.qp_state = state;
-                    assert_eq!((api.ibv_modify_qp)(qp, &raw mut attr, given), 0, "to {state}");
-                }
-            };
-            start(from);
-            start(to);
+            self.start(from);
+            self.start(to);
             // What was posted is forgotten by a reset; the rule is not.
             let addr = self.arena.0.addr() as u64;
             let receive = || {
@@ -140,7 +190,7 @@ impl World<'_> {
             receive();
             let mut attr = ibv_qp_attr::default();
             assert_eq!((api.ibv_modify_qp)(to, &raw mut attr, 1), 0, "to reset");
-            start(to);
+            self.start(to);
             receive();
             let mut sge = ibv_sge { addr, length: frame.len() as u32, lkey: (*mr).lkey };
             let mut wr = self.empty_request();
@@ -295,11 +345,7 @@ impl World<'_> {
                 sq_sig_all: 0,
             };
             let from = (api.ibv_create_qp)(pd, &raw mut init);
-            let mut attr = ibv_qp_attr { port_num: 1, ..Default::default() };
-            for (state, given) in [(1, 0x21), (2, 1), (3, 1)] {
-                attr.qp_state = state;
-                assert_eq!((api.ibv_modify_qp)(from, &raw mut attr, given), 0);
-            }
+            self.start(from);
             let mut sge = ibv_sge { addr, length: frame.len() as u32, lkey: (*mr).lkey };
             let mut wr = self.empty_request();
             (wr.opcode, wr.sg_list, wr.num_sge) = (2, &raw mut sge, 1);

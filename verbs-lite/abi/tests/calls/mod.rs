@@ -15,6 +15,7 @@ mod clocks;
 mod drain;
 mod flows;
 mod make;
+mod stock;
 mod windows;
 mod world;
 
@@ -73,6 +74,8 @@ functions! {
     ibv_import_device(c_int) -> Ref<ibv_context>;
     ibv_import_pd(Ref<ibv_context>, u32) -> Ref<ibv_pd>;
     ibv_import_mr(Ref<ibv_pd>, u32) -> Ref<ibv_mr>;
+    ibv_import_dm(Ref<ibv_context>, u32) -> Ref<ibv_dm>;
+    ibv_unimport_dm(Ref<ibv_dm>);
     ibv_alloc_buf(Ref<ibv_pd>, usize, Ref<Ref<c_void>>) -> Ref<c_void>;
     ibv_free_buf(Ref<c_void>);
     ibv_reg_buf_mr(Ref<ibv_pd>, Ref<c_void>, Ref<c_void>, usize, c_int) -> Ref<ibv_mr>;

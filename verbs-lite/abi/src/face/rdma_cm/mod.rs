@@ -38,7 +38,7 @@ use ferrocx_verbs_lite::cm::{CmConfig, CmLimits, ConnectionManager};
 
 use self::id::Id;
 use self::kernel::rdma_ucm_event_resp;
-use super::Errno;
+use super::{Errno, signals};
 use crate::files;
 use crate::node::{Known, Node, Turn, lock};
 
@@ -221,7 +221,7 @@ impl Service {
             }
             let file = channel.file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
             drop(table);
-            if !self.node.wait(file.as_fd()) {
+            if !self.node.wait(file.as_fd()) && !signals::are_restarted() {
                 return Err(Errno(libc::EINTR));
             }
         }

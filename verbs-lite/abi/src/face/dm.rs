@@ -1,0 +1,179 @@
+//! Memory of the device: taken, copied to and from, registered, found again by its number.
+//!
+//! Error numbers are those of mlx5_ib and of libmlx5. Source: reference 9.3, 4.12.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use ferrocx_mempool::AccessError;
+use ferrocx_verbs_lite::Dm;
+
+use super::context::{Context, Shared};
+use super::memory::{Domain, Registered, access_of};
+use super::{Errno, give_out, number, object, take_back, tried};
+use crate::abi::{access, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use crate::node::lock;
+
+/// Bytes of a word: the device's memory is reached in whole ones.
+const WORD_BYTES: usize = 4;
+/// Rights that mlx5 grants over it.
+const GRANTED: u32 = access::LOCAL_WRITE
+    | access::REMOTE_WRITE
+    | access::REMOTE_READ
+    | access::REMOTE_ATOMIC
+    | access::ZERO_BASED
+    | access::OPTIONAL;
+
+#[repr(C)]
+struct Memory {
+    face: ibv_dm,
+    dm: Dm,
+    /// Bytes that the program asked for; what it has is rounded up.
+    length: usize,
+    shared: Arc<Shared>,
+}
+
+impl Memory {
+    /// # Safety
+    /// The module's: `face` is live device memory.
+    unsafe fn of<'a>(face: *mut ibv_dm) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+
+    /// Checks a range that a program copies.
+    fn check(&self, offset: u64, length: usize) -> Result<usize, Errno> {
+        self.shared.here()?;
+        let end = offset.checked_add(length as u64).filter(|end| *end <= self.length as u64);
+        let offset = end.map(|_| offset as usize).ok_or(Errno(libc::EFAULT))?;
+        match (offset | length).is_multiple_of(WORD_BYTES) {
+            true => Ok(offset),
+            false => Err(Errno::INVALID),
+        }
+    }
+}
+
+fn face(context: *mut ibv_context, handle: u32) -> ibv_dm {
+    ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle }
+}
+
+fn alloc(context: *mut ibv_context, attr: *const ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
+    let shared = promised!(Context::here(context))?;
+    let ibv_alloc_dm_attr { length, log_align_req, comp_mask } = promised!(attr.read());
+    if comp_mask != 0 {
+        return Err(Errno::INVALID);
+    }
+    let dm = shared.node.context.alloc_dm(length, log_align_req)?;
+    let handle = shared.handles.next_memory.fetch_add(1, Ordering::Relaxed);
+    lock(&shared.handles.memories).insert(handle, (dm.clone(), length));
+    let shared = Arc::clone(shared);
+    Ok(give_out(Memory { face: face(context, handle), dm, length, shared }))
+}
+
+pub(super) unsafe extern "C" fn alloc_dm(
+    context: *mut ibv_context,
+    attr: *mut ibv_alloc_dm_attr,
+) -> *mut ibv_dm {
+    object(alloc(context, attr))
+}
+
+pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
+    let memory = promised!(Memory::of(dm));
+    tried!(memory.shared.here());
+    // Another handle of it, or the end of the device, may have ended it.
+    let mut memories = lock(&memory.shared.handles.memories);
+    tried!(memories.get(&memory.face.handle).map(drop).ok_or(Errno::INVALID));
+    tried!(memory.dm.free().map_err(Errno::from));
+    memories.remove(&memory.face.handle);
+    drop(memories);
+    drop(promised!(take_back::<Memory, _>(dm)));
+    0
+}
+
+fn refused(error: AccessError) -> Errno {
+    match error {
+        AccessError::Misaligned => Errno::INVALID,
+        _ => Errno(libc::EFAULT),
+    }
+}
+
+unsafe extern "C" fn memcpy_to_dm(
+    dm: *mut ibv_dm,
+    offset: u64,
+    from: *const c_void,
+    length: usize,
+) -> c_int {
+    let memory = promised!(Memory::of(dm));
+    let offset = tried!(memory.check(offset, length));
+    if length == 0 {
+        return 0;
+    }
+    let bytes = promised!(std::slice::from_raw_parts(from.cast::<u8>(), length));
+    number(memory.dm.copy_in(offset, bytes).map_err(refused))
+}
+
+unsafe extern "C" fn memcpy_from_dm(
+    to: *mut c_void,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+) -> c_int {
+    let memory = promised!(Memory::of(dm));
+    let offset = tried!(memory.check(offset, length));
+    if length == 0 {
+        return 0;
+    }
+    // The program's bytes may never have been written: a slice of them begins with zeros.
+    promised!(to.cast::<u8>().write_bytes(0, length));
+    let bytes = promised!(std::slice::from_raw_parts_mut(to.cast::<u8>(), length));
+    number(memory.dm.copy_out(offset, bytes).map_err(refused))
+}
+
+fn register(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    (offset, length): (u64, usize),
+    flags: u32,
+) -> Result<*mut ibv_mr, Errno> {
+    if flags & !GRANTED != 0 || flags & access::ZERO_BASED == 0 {
+        return Err(Errno::INVALID);
+    }
+    let rights = access_of(flags).ok_or(Errno::INVALID)?;
+    let (domain, memory) = promised!((Domain::of(pd), Memory::of(dm)));
+    let context = promised!((*pd).context);
+    let shared = promised!(Context::here(context))?;
+    let end = offset.checked_add(length as u64).filter(|end| *end <= memory.length as u64);
+    let end = end.ok_or(Errno::INVALID)?;
+    let mr = domain.pd.reg_dm_mr(&memory.dm, offset as usize..end as usize, rights)?;
+    let made = Registered::of_device((mr, length, flags), (context, pd), shared, domain);
+    Ok(give_out(made))
+}
+
+pub(super) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: c_uint,
+) -> *mut ibv_mr {
+    object(register(pd, dm, (offset, length), access))
+}
+
+fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Errno> {
+    let shared = promised!(Context::here(context))?;
+    let found = lock(&shared.handles.memories).get(&handle).cloned();
+    let (dm, length) = found.ok_or(Errno(libc::ENOENT))?;
+    let shared = Arc::clone(shared);
+    Ok(give_out(Memory { face: face(context, handle), dm, length, shared }))
+}
+
+pub(crate) unsafe extern "C" fn ibv_import_dm(
+    context: *mut ibv_context,
+    handle: u32,
+) -> *mut ibv_dm {
+    object(import(context, handle))
+}
+
+pub(crate) unsafe extern "C" fn ibv_unimport_dm(dm: *mut ibv_dm) {
+    drop(promised!(take_back::<Memory, _>(dm)));
+}

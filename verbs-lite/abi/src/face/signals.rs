@@ -1,0 +1,33 @@
+//! Signals that come while a program waits.
+//!
+//! Stock libraries wait in `read`, which the system begins again after a handler that was installed
+//! with `SA_RESTART`, as `signal` of the C library installs all; only another handler makes the
+//! call fail with `EINTR`. This library waits for several files at once, by a call that the system
+//! never begins again, and does not learn which signal came. So it begins again where that is what
+//! every handler of the process asks for.
+
+use std::ffi::c_int;
+use std::ptr::null;
+
+/// Signals that a thread gets for what it does itself: they do not come while it waits.
+const OWN: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
+
+/// What is done at a signal; `None` for one that nobody may handle.
+fn action_of(signal: c_int) -> Option<libc::sigaction> {
+    // SAFETY: numbers, for which zeros are a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: it only asks, and writes to a place of this function's.
+    let failed = unsafe { libc::sigaction(signal, null(), &raw mut action) };
+    (failed == 0).then_some(action)
+}
+
+/// Whether a wait that a signal has ended is to be begun again.
+#[cold]
+pub(super) fn are_restarted() -> bool {
+    (1..=libc::SIGRTMAX()).filter(|signal| !OWN.contains(signal)).all(|signal| {
+        action_of(signal).is_none_or(|action| {
+            let is_handled = !matches!(action.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN);
+            !is_handled || action.sa_flags & libc::SA_RESTART != 0
+        })
+    })
+}
