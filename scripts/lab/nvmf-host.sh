@@ -172,7 +172,7 @@ reads() { dd "if=$1" of=/dev/null bs=512 count=1 iflag=direct status=none; }
 writes() { dd if=/run/noise "of=$1" bs=512 count=1 oflag=direct conv=notrunc status=none; }
 
 # asked_to_reserve DEVICE CALL KEY: by the kernel's own calls, which always ask for what outlives
-# the target: register, reserve (write exclusive, registrants only).
+# the target: register, reserve and release (write exclusive, registrants only), clear.
 asked_to_reserve() {
     python3 - "$@" <<'PY'
 import fcntl
@@ -185,6 +185,8 @@ path, call, key = sys.argv[1], sys.argv[2], int(sys.argv[3], 0)
 number, data = {
     'register': (200, struct.pack('<QQII', 0, key, 0, 0)),
     'reserve': (201, struct.pack('<QII', key, 3, 0)),
+    'release': (202, struct.pack('<QII', key, 3, 0)),
+    'clear': (205, struct.pack('<QII', key, 0, 0)),
 }[call]
 disk = os.open(path, os.O_RDWR)
 # Of what can be changed, the result is the call's.
@@ -195,9 +197,17 @@ PY
 
 both_live() { [ "$(controllers)" -ge 2 ]; }
 
-# kept ONE TWO: a reservation of the first host's outlives a target that is killed.
-kept() {
+# reported DEVICE EXPECTED: the first bytes of the report of reservations, as od prints them:
+# changes, kind, registrants, and whether it outlives the target.
+reported() {
     local report
+    nvme resv-report "$1" -n 1 -e -b >/host/resv-kept
+    report=$(od -An -tx1 -N10 /host/resv-kept)
+    [ "$report" = " $2" ] || fail "the report is$report, not $2"
+}
+
+# kept ONE TWO: a reservation of the first host's outlives a target that is killed, and no release.
+kept() {
     check asked_to_reserve "$1" register 0xc1
     check asked_to_reserve "$1" reserve 0xc1
     ! writes "$2" || fail 'a host without a registration wrote'
@@ -207,11 +217,22 @@ kept() {
     check writes "$1"
     ! writes "$2" || fail 'a reservation was forgotten'
     check reads "$2"
-    nvme resv-report "$2" -n 1 -e -b >/host/resv-kept
-    report=$(od -An -tx1 -N10 /host/resv-kept)
     # Five changes, write exclusive for registrants, one of them, and that it is kept.
-    [ "$report" = ' 05 00 00 00 03 01 00 00 00 01' ] || fail "the report is$report"
-    check nvme resv-release "$1" -n 1 --crkey=0xc1 --rtype=3 --rrela=1
+    reported "$2" '05 00 00 00 03 01 00 00 00 01'
+    check asked_to_reserve "$1" release 0xc1
+    check writes "$2"
+    reported "$2" '05 00 00 00 00 01 00 00 00 01'
+    check asked_to_reserve "$1" reserve 0xc1
+    ! writes "$2" || fail 'a host without a registration wrote after a release'
+    ! asked_to_reserve "$1" clear 0xc2 || fail "another key than the host's cleared"
+    check asked_to_reserve "$1" clear 0xc1
+    check writes "$2"
+    reported "$2" '06 00 00 00 00 00 00 00 00 01'
+    # The same by nvme-cli, which asks for nothing that is kept.
+    check nvme resv-register "$1" -n 1 --nrkey=0xd1 --rrega=0
+    check nvme resv-acquire "$1" -n 1 --crkey=0xd1 --rtype=3 --racqa=0
+    ! writes "$2" || fail 'a host without a registration wrote after a clear'
+    check nvme resv-release "$1" -n 1 --crkey=0xd1 --rtype=3 --rrela=1
     check writes "$2"
 }
 
@@ -259,10 +280,23 @@ PY
     must nvme disconnect -n "$NQN"
 }
 
-# Both ports, and our target, which offers RAM, nothing, and a file by two services.
-begun() {
-    ready_for_nvmf
-    must mkdir -p "$KEPT"
+# fetched: READs of our target that the host's port has answered.
+fetched() { attribute "$(rdma_devices)" hw_counters/rx_read_requests; }
+
+# With 16 KiB in a capsule, the most that there can be, none of them is fetched; more is.
+in_capsules() {
+    local before
+    nvme id-ctrl "/dev/$(basename "$(echo /sys/class/nvme/nvme*)")" |
+        grep -q '^ioccsz *: *1028$' || fail 'the host is told of other capsules'
+    before=$(fetched)
+    fio_verify capsules "$(disk 1)" --rw=randwrite --bsrange=512-16k --iodepth=32 --size=4M
+    [ "$(fetched)" -eq "$before" ] || fail "$(($(fetched) - before)) READs for data in capsules"
+    fio_verify beyond "$(disk 1)" --rw=randwrite --bs=20k --iodepth=8 --size=1M
+    [ "$(fetched)" -gt "$before" ] || fail 'no READ for data that no capsule takes'
+}
+
+# What our target is to offer: RAM, nothing, and a file by two services.
+offered() {
     configure "socket = \"$SOCKET\"" "reservations = \"$KEPT\"" \
         'services = [4420, 4421, 8009]' 'cores = [0, 1]' \
         'ana = { 4420 = "optimized", 4421 = "non-optimized" }' <<TOML
@@ -279,6 +313,13 @@ size = "48MiB"
 nqn = "nqn.2026-11.org.ferrocx:private"
 hosts = ["nqn.2026-11.org.ferrocx:nobody"]
 TOML
+}
+
+# Both ports, and our target.
+begun() {
+    ready_for_nvmf
+    must mkdir -p "$KEPT"
+    offered
     must /run/nvmf-target doctor --config /run/target.toml
     start_target
 }
@@ -309,7 +350,12 @@ judged() {
     killed
     must nvme disconnect -n "$NQN"
     until_true 20 has_no_disk 1 || fail 'the disk stayed'
+    stop_target TERM
+    LIMITS+=('in_capsule_bytes = 16384')
+    offered
+    start_target
     connect -i 2 -Q 16 --disable-sqflow
+    in_capsules
     fio_verify small-queues "$(disk 1)" --rw=randwrite --bs=4k --iodepth=32 --size=2M
     must nvme disconnect -n "$NQN"
     reserved

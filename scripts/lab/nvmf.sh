@@ -9,12 +9,13 @@ readonly OURS=0000:02:00.0 OURS_AT=10.0.0.2 THEIRS_AT=10.0.0.1
 readonly NQN=nqn.2026-11.org.ferrocx:ram SOCKET=/run/nvmf.sock
 TARGET= # its process
 WAIT='sleep' # what it does when it has nothing to do
+LIMITS=('queues = 24') # lines of its limits
 
 # configure LINE...: the file of our target, with these lines for all of it. What any host may use
 # under NQN, and what else there is, comes on standard input.
 configure() {
     {
-        printf '%s\n' "address = \"$OURS_AT/24\"" 'mtu = 4300' "$@" '[limits]' 'queues = 24' \
+        printf '%s\n' "address = \"$OURS_AT/24\"" 'mtu = 4300' "$@" '[limits]' "${LIMITS[@]}" \
             '[[subsystem]]' "nqn = \"$NQN\"" 'allow_any_host = true'
         cat
     } >/run/target.toml

@@ -37,7 +37,7 @@ pub struct Args {
     /// Only check the file
     #[arg(long)]
     pub check: bool,
-    /// What a core does when there is nothing to do: busy, spin, yield or sleep
+    /// What a core does when there is nothing to do: busy, spin, yield, sleep or interrupt
     #[arg(long, value_name = "WAIT", default_value = "busy")]
     pub wait: String,
     /// Seconds between lines of statistics, 0 for none but the last

@@ -18,7 +18,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use crate::auth::HostKey;
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, OpenFile};
 use crate::config::{NamespaceConfig, Store, StoreKind, SubsystemConfig, length, taken_uuid};
 use crate::controller::ana::AnaPort;
 use crate::controller::{AnaState, Namespace, Subsystem};
@@ -112,6 +112,7 @@ impl Control {
     ) -> Result<T> {
         let (answer, wait) = sync_channel(1);
         let command = Command::new(move |server| drop(answer.send(run(server))));
+        ensure!(!self.pollers[poller].is_abandoned(), "core {poller} has ended: the target stops");
         let busy = || anyhow!("core {poller} has too much to do; try again");
         self.pollers[poller].push(command).map_err(|_| busy())?;
         let silent = || format!("core {poller} did not answer within {PATIENCE:?}: it has ended");
@@ -305,7 +306,8 @@ impl Control {
             Store::File { path, is_direct } => {
                 let place = || format!("file {}", path.display());
                 let (file, len) = open_file(path, *is_direct, config).with_context(place)?;
-                let one = |_| Ok(Ready::File(file.try_clone()?));
+                let first = OpenFile::new(file.try_clone().with_context(place)?);
+                let one = |_| Ok(Ready::File(first.beside(file.try_clone()?)));
                 let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
                 (len, Some(file), ready)
             }
@@ -567,11 +569,13 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// One that it does not listen on.
+    /// One that it does not listen on, the last one, and one that discovery names.
     pub fn remove_port(&mut self, service: u16) -> Result<()> {
         let ports = self.ports()?;
         ensure!(ports.contains(&service), "it does not listen on port {service}");
         ensure!(ports.len() > 1, "port {service} is the last one; add another before");
+        let is_named = self.ask(0, move |server| server.target_mut().names_port(service))?;
+        ensure!(!is_named, "discovery names port {service} to hosts; leave it there");
         self.ask(0, move |server| server.listen_no_more(service)).map(drop)
     }
 }

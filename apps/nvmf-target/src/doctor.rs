@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::config::{Config, Store};
 use crate::keeper;
 use crate::peer::resource;
+use crate::store::wrong_kind;
 
 /// How a thing is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -232,8 +233,8 @@ fn file(path: &Path, is_direct: bool, least: u64, len_bytes: Option<u64>) -> Fin
         }
         Err(error) => return Finding::Wrong(format!("file {name}: {error}; give its size")),
     };
-    if found.is_dir() {
-        return Finding::Wrong(format!("{name} is a folder; give a file or a block device"));
+    if let Some(what) = wrong_kind(&found.file_type()) {
+        return Finding::Wrong(format!("{name} is {what}; give a file or a block device"));
     }
     let opened = OpenOptions::new().read(true).open(path);
     let locked = opened.map_err(anyhow::Error::from).and_then(|file| {

@@ -1,5 +1,5 @@
 //! An NVMe over RDMA storage target on ferrocx: hosts connect by the RDMA connection manager, and
-//! read and write namespaces that lie in this process's memory.
+//! read and write namespaces that lie in memory, in files, or on drives.
 //!
 //! # Architecture
 //!

@@ -67,7 +67,9 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
         }
     }
     print(&registry, args.json);
-    // Nobody changes a target that goes.
+    // A request that is being carried out may take minutes, as a drive's start does: hosts are told
+    // meanwhile. Nobody changes a target that goes.
+    running.begin_stop();
     service.end();
     running.stop()?;
     Ok(port.close()?)
@@ -159,7 +161,8 @@ impl Running {
         // Another one each time: see Settings.
         let first_cntlid = RandomState::new().hash_one(address) as u16 & 0x7fff | 1;
         let settings = Settings { first_cntlid, ..config.settings };
-        let deaf = ServerConfig { services: Vec::new(), ..config.server.clone() };
+        let interrupts = wait == Wait::Interrupt;
+        let deaf = ServerConfig { services: Vec::new(), interrupts, ..config.server.clone() };
         let mut target = Target::new(settings);
         target.report_ana(&config.ana);
         let mut servers = vec![Server::new(&context, target, &deaf)?];
@@ -195,14 +198,19 @@ impl Running {
         self.threads.iter().any(Thread::has_ended)
     }
 
+    /// Lets the cores end every queue in good order, and then themselves, without waiting for them.
+    pub fn begin_stop(&self) {
+        self.stop.stop();
+    }
+
     /// Ends every queue in good order, and the cores.
     ///
     /// # Errors
     ///
     /// Why a core has ended by itself.
     pub fn stop(self) -> Result<()> {
+        self.begin_stop();
         drop(self.control);
-        self.stop.stop();
         let ended: Vec<Result<()>> = self.threads.into_iter().map(Thread::join).collect();
         drop(self.drives);
         ended.into_iter().collect()
@@ -244,7 +252,7 @@ fn launch(
 
 fn poll(mut server: Server, stop: &StopFlag, wait: Wait) -> Result<(), ServerError> {
     while !stop.is_set() {
-        if server.poll()? == 0 {
+        if server.poll()? == 0 && !server.sleep(Server::TURN)? {
             wait.idle();
         }
     }

@@ -74,6 +74,16 @@ fn check_pieces(piece: u32, block_bytes: u32) -> Result<()> {
     Ok(())
 }
 
+/// What a thing is that can be behind no namespace, for messages. It is told before it is opened:
+/// that may wait for ever, as for the other end of a pipe.
+pub(crate) fn wrong_kind(kind: &fs::FileType) -> Option<&'static str> {
+    match kind {
+        kind if kind.is_file() || kind.is_block_device() => None,
+        kind if kind.is_dir() => Some("a folder"),
+        _ => Some("a pipe, a socket or a character device"),
+    }
+}
+
 /// Opens a file or a block device, for this process only; it and its length.
 pub(crate) fn open_file(
     path: &Path,
@@ -85,8 +95,12 @@ pub(crate) fn open_file(
     options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
     let mut flags = OFlags::empty();
     flags.set(OFlags::DIRECT, is_direct);
+    let found = fs::metadata(path).map(|it| it.file_type());
+    if let Some(what) = found.as_ref().ok().and_then(wrong_kind) {
+        bail!("it is {what}; give a file or a block device");
+    }
     // One that a file system has, or another program alone.
-    let is_device = fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
+    let is_device = found.is_ok_and(|it| it.is_block_device());
     flags.set(OFlags::EXCL, is_device && !config.read_only);
     options.custom_flags(flags.bits() as i32);
     let mut file = options.open(path).map_err(|error| match error.raw_os_error() {
@@ -96,10 +110,6 @@ pub(crate) fn open_file(
         Some(BUSY) => anyhow!("it is mounted, or part of another device; take it out of there"),
         _ => error.into(),
     })?;
-    let kind = file.metadata()?.file_type();
-    if kind.is_dir() {
-        bail!("it is a folder; give a file or a block device");
-    }
     // A system older than Linux 6.1 does not say.
     if is_direct && let Ok(found) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         check_pieces(found.stx_dio_offset_align, 1 << config.block_shift)?;
@@ -116,7 +126,43 @@ pub(crate) fn open_file(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
+    use crate::config::Config;
+    use crate::doctor;
+    use ferrocx_app_common::host::Host;
+
+    /// Nobody writes to the pipe, so whoever opens it to read waits.
+    #[test]
+    fn a_pipe_is_refused_before_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let text = format!(
+            "address = \"192.0.2.1/24\"\n[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nbackend = \"file\"\n\
+             path = \"{}\"\nread_only = true\ndirect = false",
+            path.display()
+        );
+        let (done, wait) = channel();
+        std::thread::spawn(move || {
+            let config = Config::parse(&text).unwrap();
+            let machine = Host::read();
+            let namespace = &config.subsystems[0].namespaces[0];
+            done.send(open_file(&path, false, namespace).unwrap_err().to_string()).unwrap();
+            let found = doctor::examine(&config, &machine);
+            done.send(found.iter().map(ToString::to_string).collect()).unwrap();
+        });
+        let expected = "a pipe, a socket or a character device; give a file or a block device";
+        for of in ["a namespace", "the doctor"] {
+            let said = wait.recv_timeout(Duration::from_secs(10));
+            assert!(said.as_ref().is_ok_and(|it| it.contains(expected)), "{of}: {said:?}");
+        }
+    }
 
     #[test]
     fn blocks_are_no_shorter_than_what_is_read_at_a_time() {

@@ -8,12 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use common::{BLOCK, Here, NQN, with, with_target};
+use ferrocx_nvmf_target::backend::OpenFile;
 use ferrocx_nvmf_target::controller::Settings;
-use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
-use ferrocx_nvmf_target::transport::ServerConfig;
+use ferrocx_nvmf_target::transport::{Ready, ServerConfig};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
@@ -134,6 +135,103 @@ fn a_file_that_fails_is_a_media_error_and_no_end() {
         }
         let smart = host.log(2, 0, 512).unwrap();
         assert_eq!(smart[160], 40, "media errors");
+    });
+}
+
+/// The kernel tells of what it could not write once by an open file, and then forgets it. Here one
+/// that can be neither flushed nor written is how the file looks then, another how it looks later.
+#[test]
+fn a_file_that_has_lost_what_was_written_is_not_believed_again() {
+    const SPOILED: u32 = 10;
+    let fua = |sqe: Sqe| Sqe { cdw12: (sqe.cdw12.get() | 1 << 30).into(), ..sqe };
+    for is_flush in [true, false] {
+        with_target(|here| {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(BLOCKS * BLOCK as u64).unwrap();
+            let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+            let open = OpenFile::new(file.try_clone().unwrap());
+            let spoiled = open.beside(full);
+            let put = |nsid: u32, file: OpenFile| {
+                here.change(move |server| {
+                    let place = server.next_place();
+                    server.put_backend(place, Ready::File(file), (NQN, nsid)).ok()?;
+                    let namespace = common::namespace(nsid, BLOCKS, place);
+                    server.target_mut().put_namespace(NQN, namespace).ok()
+                })
+            };
+            if put(NSID, open).and_then(|()| put(SPOILED, spoiled)).is_none() {
+                println!("skipped: no io_uring");
+                return;
+            }
+            let host = here.host();
+            let mut queue = host.open_queue(1, 16, 0).unwrap();
+            let (_memory, mr) = host.memory(4096).unwrap();
+            let block = keyed(&mr.buf(0..BLOCK).unwrap());
+            let of = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), block);
+            let bare = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), Sgl::NONE);
+            let durable = [
+                bare(io::FLUSH, NSID),
+                fua(of(io::WRITE, NSID)),
+                fua(bare(io::WRITE_ZEROES, NSID)),
+            ];
+            // One that tells its own host alone has lost nothing.
+            assert_eq!(status(&mut queue, of(io::WRITE, SPOILED)), Status::CAPACITY);
+            for sqe in durable {
+                assert_eq!(status(&mut queue, sqe), Status::SUCCESS);
+            }
+            let (tells, expected) = match is_flush {
+                true => (bare(io::FLUSH, SPOILED), Status::WRITE_FAULT),
+                false => (fua(of(io::WRITE, SPOILED)), Status::CAPACITY),
+            };
+            assert_eq!(status(&mut queue, tells), expected);
+            for sqe in [durable, durable].concat() {
+                assert_eq!(status(&mut queue, sqe), Status::WRITE_FAULT.dnr(), "{sqe:?}");
+            }
+            // What promises nothing goes on, and memory has nothing to do with it.
+            let free = [of(io::WRITE, NSID), fua(of(io::READ, NSID)), bare(io::FLUSH, 1)];
+            for sqe in free {
+                assert_eq!(status(&mut queue, sqe), Status::SUCCESS, "{sqe:?}");
+            }
+            // Taken away and opened again, it is another file.
+            here.change(|server| {
+                for nsid in [NSID, SPOILED] {
+                    let gone = server.target_mut().remove_namespace(NQN, nsid).unwrap();
+                    server.drop_backend(gone.backend);
+                }
+            });
+            put(NSID, OpenFile::new(file)).unwrap();
+            for sqe in durable {
+                assert_eq!(status(&mut queue, sqe), Status::SUCCESS);
+            }
+            host.shut_down().unwrap();
+        });
+    }
+}
+
+/// Nor is the shutdown of a host complete that has written to it.
+#[test]
+fn a_host_that_shuts_down_is_told_of_what_a_file_has_lost() {
+    with_target(|here| {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(BLOCKS * BLOCK as u64).unwrap();
+        let open = OpenFile::new(file);
+        let spoiled = open.beside(File::open("/dev/zero").unwrap());
+        let put = |file: OpenFile| {
+            here.change(move |server| {
+                let place = server.next_place();
+                server.put_backend(place, Ready::File(file), (NQN, NSID)).ok()?;
+                let namespace = common::namespace(NSID, BLOCKS, place);
+                server.target_mut().put_namespace(NQN, namespace).ok()
+            })
+        };
+        if put(spoiled).is_none() {
+            println!("skipped: no io_uring");
+            return;
+        }
+        // The first that asks is a shutdown, too.
+        assert!(matches!(here.host().shut_down(), Err(HostError::Ended(_))));
+        put(open).unwrap();
+        assert!(matches!(here.host().shut_down(), Err(HostError::Ended(_))));
     });
 }
 

@@ -277,6 +277,17 @@ fn nor_do_they_on_two_cores() {
     with_cores(2, Settings::default(), ServerConfig::default(), |here| race(here, 1, 80));
 }
 
+/// Compares that find no second buffer begin again, behind the Writes that wait for them.
+#[test]
+fn pairs_go_on_where_buffers_are_scarce() {
+    let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        add_file(here);
+        race(here, FILE, 10);
+        here.until_buffers(2);
+    });
+}
+
 /// A Write whose host sends its data late stands in the way of a pair, one beside it does not.
 #[test]
 fn a_pair_waits_for_writes_that_overlap_and_they_for_it() {

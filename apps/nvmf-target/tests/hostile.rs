@@ -298,9 +298,24 @@ fn wrong_admin_commands_get_their_status() {
         ] {
             assert_eq!(host.bring(sqe, len).unwrap().0.status(), expected, "{sqe:?}");
         }
-        // What is asked for ends past 64 bits: there is nothing.
-        for lid in [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x80] {
-            assert_eq!(host.log(lid, u64::MAX - 3, 512).unwrap(), [0; 512], "log {lid:#04x}");
+        // A part of a log that begins past its end is none; one that begins there is empty.
+        for (lid, bytes) in [
+            (0x00_u8, 1024_u64),
+            (0x01, 64 * 64),
+            (0x02, 512),
+            (0x03, 512),
+            (0x04, 4096),
+            (0x05, 4096),
+            (0x80, 64),
+        ] {
+            for past in [bytes + 4, 1 << 32, u64::MAX - 3] {
+                let (low, high) = (past as u32, (past >> 32) as u32);
+                let sqe = Sqe { cdw12: low.into(), cdw13: high.into(), ..log(lid.into(), 128) };
+                assert_eq!(host.bring(sqe, 512).unwrap().0.status(), field, "{lid:#04x} {past}");
+            }
+            assert_eq!(host.log(lid, bytes, 512).unwrap(), [0; 512], "log {lid:#04x}");
+            let last = host.log(lid, bytes - 4, 512).unwrap();
+            assert_eq!(last[4..], [0; 508], "log {lid:#04x}");
         }
         let huge = Sqe { cdw11: 0xffff.into(), ..log(0x02, 0x1_0000) };
         for (sqe, expected) in [

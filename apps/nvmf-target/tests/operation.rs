@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::NQN;
 use ferrocx::lcore::Lcores;
@@ -296,6 +296,10 @@ fn ports_come_and_go() {
         let base = Base { target: "10.9.0.1:4421".parse().unwrap(), ..here.base.clone() };
         let host = Host::connect(&base, &HostConfig::new(NQN)).unwrap();
         here.ask("port.remove", json!({"port": 4421}));
+        here.ask("port.add", json!({"port": 4430}));
+        let named = here.refused("port.remove", json!({"port": 4420}));
+        assert!(named.contains("discovery names port 4420 to hosts; leave it there"), "{named}");
+        here.ask("port.remove", json!({"port": 4430}));
         // Whoever is there stays; nobody else comes.
         let mut queue = Host::connect(&here.base, &HostConfig::new(NQN)).unwrap();
         queue.identify(cns::CONTROLLER, 0).unwrap();
@@ -489,4 +493,29 @@ fn two_cores_share_the_queues_of_a_host() {
             queue.wait_for_end(LIMIT).unwrap();
         }
     });
+}
+
+/// The control is somebody's whose request takes its time: cores tell their hosts all the same.
+#[test]
+fn a_target_is_left_by_its_hosts_while_a_request_is_under_way() {
+    let net = format!("operation-stop-{}", std::process::id());
+    let far = Port::open_with(&format!("model:net={net}"), PortConfig::default()).unwrap();
+    let config = Config::parse("address = \"10.9.0.1/24\"").unwrap();
+    let mut running = Running::start(&far, &config, Wait::Yield).unwrap();
+    let mut control = running.control.take().unwrap();
+    assert_eq!(control.ports().unwrap(), [4420, 8009]);
+    running.begin_stop();
+    let begun = Instant::now();
+    while !running.has_ended() {
+        assert!(begun.elapsed() < LIMIT, "the cores go on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // It is told so at once, rather than when a core has not answered for long.
+    let asked = Instant::now();
+    let said = control.ports().unwrap_err().to_string();
+    assert!(said.contains("core 0 has ended: the target stops"), "{said}");
+    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
+    drop(control);
+    running.stop().unwrap();
+    far.close().unwrap();
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, Here, NQN, with_target};
 use ferrocx_app_common::peer::PeerSpec;
@@ -135,5 +135,51 @@ fn memory_that_is_taken_back_under_load_costs_a_queue_at_most() {
         let read = |nsid| Sqe::blocks(io::READ, 0, nsid, (0, 1), keyed(&small));
         assert_eq!(status(&mut queue, read(NSID)), Status::READ_ERROR);
         assert_eq!(status(&mut queue, read(1)), Status::SUCCESS);
+    });
+}
+
+/// Writes that stand in line for a READ when it is taken back fail alone, and their queue lives.
+#[test]
+fn writes_in_line_fail_alone_when_their_memory_is_taken_back() {
+    const LONG: u64 = 2048;
+    with_target(|here| {
+        let peer = offer(here);
+        let host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(LONG as usize * BLOCK).unwrap();
+        memory.region().copy_in(0, &vec![0x77; LONG as usize * BLOCK]).unwrap();
+        let (all, one_block) =
+            (mr.buf(0..LONG as usize * BLOCK).unwrap(), mr.buf(0..BLOCK).unwrap());
+        let taken = here.begin({
+            let peer = peer.clone();
+            move |server| {
+                // All READs that the host serves are of RAM when these are left behind.
+                let begun = Instant::now();
+                while server.stats().waits < 8 && begun.elapsed() < LIMIT {
+                    server.poll().unwrap();
+                }
+                peer.block().take_back().unwrap();
+                server.stats().waits
+            }
+        });
+        let mut sent = Vec::new();
+        for at in 0..16 {
+            let write = Sqe::blocks(io::WRITE, 0, 1, (at % 8 * LONG, LONG as u32), keyed(&all));
+            sent.push((queue.submit(write).unwrap().unwrap(), Status::SUCCESS));
+        }
+        for at in 0..8 {
+            let write = Sqe::blocks(io::WRITE, 0, NSID, (at, 1), keyed(&one_block));
+            sent.push((queue.submit(write).unwrap().unwrap(), Status::WRITE_FAULT));
+        }
+        assert_eq!(taken.recv().unwrap(), 8);
+        for _ in 0..sent.len() {
+            let cqe = queue.wait(LIMIT).unwrap();
+            let (_, expected) = sent.iter().find(|(cid, _)| *cid == cqe.cid.get()).unwrap();
+            assert_eq!(cqe.status(), *expected);
+        }
+        assert_eq!(stored(&peer, 0, 8), [0; 8 * BLOCK], "touched when it was taken back");
+        let read = Sqe::blocks(io::READ, 0, 1, (LONG, 1), keyed(&one_block));
+        assert_eq!(status(&mut queue, read), Status::SUCCESS, "the queue goes on");
+        assert_eq!(one_block.to_vec(), [0x77; BLOCK]);
     });
 }

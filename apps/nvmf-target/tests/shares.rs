@@ -2,11 +2,14 @@
 
 mod common;
 
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{BLOCK, NQN, with};
 use ferrocx_nvmf_target::controller::Settings;
-use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostError, HostQueue, QueueConfig};
+use ferrocx_nvmf_target::host::{
+    Base, Host, HostConfig, HostError, HostQueue, Joining, QueueConfig,
+};
 use ferrocx_nvmf_target::host::{keyed, one};
 use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
@@ -110,5 +113,48 @@ fn a_keep_alive_time_has_an_upper_bound() {
         let Err(HostError::Refused { status, .. }) = refused else { panic!("10,001 ms") };
         assert_eq!(status, Status::KEEP_ALIVE.dnr());
         host.set_feature(0x0f, 9_000).unwrap();
+    });
+}
+
+/// Who asks for many queues at a time has them one by one: others are served between.
+#[test]
+fn queues_are_made_one_at_a_turn() {
+    const COUNT: u32 = 12;
+    with(Settings::default(), ServerConfig::default(), |here| {
+        let (_port, base) = here.neighbour(1);
+        // It knows the way to the target.
+        drop(HostQueue::new(&base, &QueueConfig::default()).unwrap());
+        here.until_queues(0);
+        let (asked, wait) = channel();
+        let turns = here.begin(move |server| {
+            wait.recv().unwrap();
+            let (begun, mut last) = (Instant::now(), Instant::now());
+            let (mut turns, mut sum) = (Vec::new(), 0);
+            while sum < COUNT && begun.elapsed() < Duration::from_secs(30) {
+                let before = server.stats().queues;
+                server.poll().unwrap();
+                let made = server.stats().queues - before;
+                sum += made;
+                if made > 0 {
+                    turns.push((made, last.elapsed()));
+                    last = Instant::now();
+                }
+            }
+            turns
+        });
+        let begin = |_| Joining::begin(&base, &QueueConfig::default()).unwrap();
+        let joining: Vec<Joining> = (0..COUNT).map(begin).collect();
+        // All requests are at the target's port when it looks.
+        for _ in 0..300 {
+            base.cm.poll();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        asked.send(()).unwrap();
+        let turns = turns.recv().unwrap();
+        assert!(turns.iter().all(|(made, _)| *made == 1), "{turns:?}");
+        // The first may have had its turn's time before.
+        let is_apart = |(_, apart): &(u32, Duration)| *apart >= Duration::from_micros(900);
+        assert!(turns.len() == COUNT as usize && turns[1..].iter().all(is_apart), "{turns:?}");
+        drop(joining);
     });
 }

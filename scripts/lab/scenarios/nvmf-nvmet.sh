@@ -97,6 +97,7 @@ size = "64MiB"
 TOML
 ours busy
 ours sleep
+ours interrupt
 offer_by_the_kernel
 connect -i 1 -w "$THEIRS_AT"
 measured nvmet
@@ -105,10 +106,10 @@ python3 - <<'PY' | tee /host/results
 import json
 
 rows = [json.loads(line) for line in open('/host/rows')]
-print(f"{'case':18}{'target':14}{'IOPS':>8}{'MiB/s':>8}{'mean us':>10}{'p99 us':>10}"
+print(f"{'case':18}{'target':16}{'IOPS':>8}{'MiB/s':>8}{'mean us':>10}{'p99 us':>10}"
       f"{'host us':>9}{'target us':>10}")
 for row in sorted(rows, key=lambda row: row['case']):
-    print(f"{row['case']:18}{row['target']:14}{row['iops']:8.0f}{row['mib_s']:8.1f}"
+    print(f"{row['case']:18}{row['target']:16}{row['iops']:8.0f}{row['mib_s']:8.1f}"
           f"{row['mean_us']:10.0f}{row['p99_us']:10.0f}{row['host_us']:9.0f}"
           f"{row['target_us']:10.0f}")
 PY

@@ -1,10 +1,14 @@
 //! What is behind a namespace: [`Backend`].
 
+mod file;
+
 use std::sync::Arc;
 
 use ferrocx::verbs::{Buf, Memory, Mr, Pd, VerbsError};
 use ferrocx::{AccessError, PageSize, RegionConfig};
 use ferrocx_uring::FileId;
+pub(crate) use file::Losses;
+pub use file::OpenFile;
 
 use crate::peer::Peer;
 

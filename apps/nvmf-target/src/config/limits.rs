@@ -92,7 +92,7 @@ impl Limits {
             services: services.to_vec(),
             queues,
             queues_per_address,
-            buffers: in_range("buffers", self.buffers, 1, 1024)?,
+            buffers: in_range("buffers", self.buffers, 2, 1024)?,
             remote_invalidate: self.remote_invalidate,
             drive_timeout: Duration::from_secs(drive_timeout.into()),
             ..ServerConfig::default()

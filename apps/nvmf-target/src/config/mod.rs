@@ -36,10 +36,10 @@ use uuid::Uuid;
 use crate::auth::HostKey;
 use crate::auth::key::{PREFIX, without_key};
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
-use crate::controller::subsystem::MAX_NSID;
+use crate::controller::subsystem::{MAX_HOSTS, MAX_NSID};
 use crate::controller::{AnaState, Settings};
 use crate::peer::spec_of;
-use crate::proto::connect::is_nqn;
+use crate::proto::connect::{DISCOVERY_NQN, is_nqn};
 use crate::transport::{MAX_POLLERS, ServerConfig};
 
 /// The file, as it is written.
@@ -405,6 +405,11 @@ fn uuid_of(nqn: &str) -> Uuid {
 /// One sentence that names the value, its limit and the way out.
 pub fn subsystem(file: SubsystemFile) -> Result<SubsystemConfig> {
     ensure!(is_nqn(&file.nqn), "that is no name; give one like nqn.2014-08.org.example:disk");
+    let is_free = file.nqn != DISCOVERY_NQN;
+    ensure!(is_free, "that is the name of every discovery service; give one of your own");
+    for (what, count) in [("hosts", file.hosts.len()), ("keys", file.keys.len())] {
+        ensure!(count <= MAX_HOSTS, "{count} {what} are listed; give {MAX_HOSTS} at most");
+    }
     let made = uuid_of(&file.nqn);
     let serial = file.serial.unwrap_or_else(|| made.simple().to_string()[..20].to_uppercase());
     let is_printable = serial.chars().all(|c| c.is_ascii_graphic());

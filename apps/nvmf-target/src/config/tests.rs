@@ -60,6 +60,7 @@ fn each_wrong_value_is_named_with_its_limit() {
     let uuid = "uuid = \"f0e0d0c0-0000-4000-8000-000000000001\"\n";
     let namespace = format!("size = \"1MiB\"\n{uuid}");
     let other = "[[subsystem]]\nnqn = \"nqn.2014-08.a:c\"\n[[subsystem.namespace]]\n";
+    let many = vec!["nqn.2014-08.a:h"; 1025];
     let twice = format!("{namespace}{other}{namespace}");
     for (text, says) in [
         ("services = []", "at least one port"),
@@ -72,6 +73,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         ("limits = { queues = 8, queues_per_address = 9 }", "is 9; give 1 to 8"),
         ("limits = { controllers_per_address = 0 }", "is 0; give 1 to 64"),
         ("limits = { drive_timeout_s = 0 }", "drive_timeout_s is 0; give 1 to 600"),
+        ("limits = { buffers = 1 }", "buffers is 1; give 2 to 1024"),
         ("limits = { silence_s = 9 }", "silence_s is 9; give 10 to 86400"),
         ("colour = 1", "colour"),
         ("ana = { 4421 = \"optimized\" }", "port `4421` is none of services"),
@@ -80,6 +82,8 @@ fn each_wrong_value_is_named_with_its_limit() {
         ("cores = [1, 1]", "core 1 is listed twice"),
         ("cores = [5000]", "core is 5000; give 0 to 1023"),
         ("[[subsystem]]\nnqn = \"disk\"", "no name"),
+        (&format!("[[subsystem]]\nnqn = \"{DISCOVERY_NQN}\""), "of every discovery service"),
+        (&sub(&format!("hosts = {many:?}")), "1025 hosts are listed; give 1024 at most"),
         (&sub("serial = \"012345678901234567890\""), "1 to 20 visible"),
         (&sub("hosts = [\"me\"]"), "host `me`"),
         (&sub("hosts = [\"nqn.2014-08.a:h\"]\nallow_any_host = true"), "leave one"),

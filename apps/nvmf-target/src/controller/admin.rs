@@ -2,10 +2,9 @@
 
 use super::connect::{self, Place};
 use super::reservation::Reservation;
-use super::{Action, Controller, Namespace, Offer, Queue, Role, Subsystem, Target, auth};
+use super::{Action, Controller, Namespace, Queue, Role, Target, auth};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::identify::{self, PAGE_BYTES, cns, events};
-use crate::proto::log::{self, lid};
 use crate::proto::property;
 use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Sqe, admin, fabrics, io};
@@ -23,21 +22,8 @@ mod fid {
     pub(super) const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
-/// The log pages of an I/O controller, and of the discovery service.
-const LOGS: &[u8] = &[
-    lid::SUPPORTED,
-    lid::ERRORS,
-    lid::SMART,
-    lid::FIRMWARE,
-    lid::CHANGED_NAMESPACES,
-    lid::EFFECTS,
-    lid::ANA,
-    lid::RESERVATION,
-];
-const DISCOVERY_LOGS: &[u8] = &[lid::SUPPORTED, lid::DISCOVERY];
-
 /// What a command brings: its result, and whether a page goes to the host.
-type Done = Result<(u64, Option<Keyed>), Status>;
+pub(super) type Done = Result<(u64, Option<Keyed>), Status>;
 
 /// A command that brings a page of `len` bytes, of `most` that there can be: the memory that the
 /// host describes has that size.
@@ -50,10 +36,9 @@ pub(super) fn destination(sqe: &Sqe, len: u64, most: u32) -> Result<Keyed, Statu
     }
 }
 
-/// Puts the part of a page that was asked for behind what is there; zeros past its end.
-pub(super) fn part(out: &mut Vec<u8>, page: &[u8], (offset, len): (u64, usize)) {
-    let start = usize::try_from(offset).unwrap_or(usize::MAX).min(page.len());
-    out.extend_from_slice(&page[start..page.len().min(start.saturating_add(len))]);
+/// Puts the first `len` bytes of a page behind what is there; zeros past its end.
+pub(super) fn start(out: &mut Vec<u8>, page: &[u8], len: usize) {
+    out.extend_from_slice(&page[..page.len().min(len)]);
     out.resize(len, 0);
 }
 
@@ -328,17 +313,6 @@ impl Target {
         identify::Way { ana_group: group, is_blocked, keeps_reservations }
     }
 
-    /// The page of asymmetric access, as a controller's port has it.
-    fn ana_page(&self, controller: &Controller, groups_only: bool) -> Vec<u8> {
-        let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
-        let members = |group| {
-            let all = subsystem.into_iter().flat_map(Subsystem::namespaces);
-            all.filter(|ns| ns.ana_group == group).map(|ns| ns.nsid).collect()
-        };
-        let Offer { ana, version, .. } = &*self.offer;
-        ana.page(controller.service, *version, groups_only, members)
-    }
-
     /// What a controller says of itself.
     fn describe(&self, controller: &Controller) -> identify::Controller<'_> {
         let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
@@ -357,70 +331,6 @@ impl Target {
                 _ => 0,
             },
         }
-    }
-
-    fn get_log(&mut self, at: usize, queue: &Queue, sqe: &Sqe, out: &mut Vec<u8>) -> Done {
-        let (cdw10, cdw11) = (sqe.cdw10.get(), sqe.cdw11.get());
-        let (page, keeps) = (cdw10 as u8, cdw10 & 1 << 15 != 0);
-        let dwords = u64::from(cdw11 & 0xffff) << 16 | u64::from(cdw10 >> 16);
-        let len = (dwords + 1) * 4;
-        let offset = u64::from(sqe.cdw13.get()) << 32 | u64::from(sqe.cdw12.get());
-        let (now, differs) = (self.now, self.offer.ana.is_reported());
-        let Some(Some(controller)) = self.controllers.get_mut(at) else {
-            return Err(Status::INTERNAL);
-        };
-        let is_discovery = controller.subsystem.is_none();
-        let known = if is_discovery { DISCOVERY_LOGS } else { LOGS };
-        let known: Vec<u8> =
-            known.iter().copied().filter(|page| *page != lid::ANA || differs).collect();
-        if !known.contains(&page) {
-            return Err(Status::INVALID_LOG.dnr());
-        }
-        let to = destination(sqe, len, self.settings.max_transfer())?;
-        if !offset.is_multiple_of(4) {
-            return Err(Status::INVALID_FIELD.dnr());
-        }
-        let range = (offset, len as usize);
-        match page {
-            lid::SUPPORTED => part(out, &log::supported(&known), range),
-            lid::ERRORS => {
-                let entries = controller.errors.iter().flat_map(log::ErrorEntry::encode);
-                part(out, &entries.collect::<Vec<u8>>(), range);
-            }
-            lid::SMART => {
-                let minutes = now.saturating_sub(controller.since).as_secs() / 60;
-                part(out, &controller.traffic.smart(minutes, controller.media_errors), range);
-            }
-            lid::FIRMWARE => part(out, &log::firmware(identify::FIRMWARE), range),
-            lid::CHANGED_NAMESPACES => {
-                part(out, &log::changed_namespaces(controller.changed()), range);
-                if !keeps {
-                    controller.read_log(events::NAMESPACE_ATTRIBUTES);
-                }
-            }
-            lid::EFFECTS => part(out, &log::effects(), range),
-            lid::ANA => {
-                if !keeps {
-                    controller.read_log(events::ANA);
-                }
-                let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
-                part(out, &self.ana_page(controller, cdw10 & 1 << 8 != 0), range);
-            }
-            lid::RESERVATION => {
-                part(out, &controller.reservation_page(), range);
-                if !keeps {
-                    controller.tell_next_reservation(&mut self.outbox);
-                }
-            }
-            _ => {
-                if !keeps {
-                    controller.read_log(events::DISCOVERY);
-                }
-                let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
-                self.discovery_log(queue, &controller.hostnqn, range, out);
-            }
-        }
-        Ok((0, Some(to)))
     }
 
     fn set_features(&mut self, at: usize, sqe: &Sqe) -> Done {

@@ -15,9 +15,11 @@
 //! | [`abort`] | commands that are taken back |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
-//! | `discovery` | the discovery service |
+//! | `logs` | log pages |
+//! | `discovery` | the log of the discovery service |
 //! | `settings` | sizes |
 //! | `share` | what one address may have |
+//! | `silence` | what time it is, and whose host has said nothing for too long |
 //! | [`shutdown`] | what is flushed before a controller is shut down |
 //! | [`io`] | commands of I/O queues |
 
@@ -29,11 +31,13 @@ mod connect;
 mod discovery;
 pub mod io;
 mod leaving;
+mod logs;
 pub mod queue;
 pub mod reservation;
 mod settings;
 mod share;
 pub mod shutdown;
+mod silence;
 mod state;
 pub mod subsystem;
 
@@ -59,7 +63,7 @@ pub use subsystem::{Namespace, Offer, Subsystem};
 use thiserror::Error;
 
 use crate::auth::Power;
-use crate::proto::connect::is_nqn;
+use crate::proto::connect::{DISCOVERY_NQN, is_nqn};
 use crate::proto::identify::events;
 use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{Cqe, Sqe};
@@ -193,6 +197,9 @@ pub struct Target {
     /// Commands that are to be taken back.
     aborts: Vec<Aborting>,
     cores: usize,
+    /// When each core looked at the clock last, and the end of the last time in which one did not.
+    looks: Vec<Duration>,
+    unheard_until: Duration,
     now: Duration,
 }
 
@@ -228,6 +235,8 @@ impl Target {
             shutdowns: 0,
             aborts: Vec::new(),
             cores: 0,
+            looks: Vec::new(),
+            unheard_until: Duration::ZERO,
             now: Duration::ZERO,
         }
     }
@@ -243,7 +252,7 @@ impl Target {
 
     /// What is offered.
     pub fn subsystems(&self) -> impl Iterator<Item = &Subsystem> {
-        self.offer.subsystems.iter().flatten()
+        self.offer.subsystems.iter().flatten().map(|it| &**it)
     }
 
     /// What is offered, to be kept by a core until [`Target::version`] says that it is old.
@@ -258,11 +267,12 @@ impl Target {
         self.version.clone()
     }
 
-    /// Changes what is offered. Cores see it from their next round on.
-    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Option<Subsystem>>) -> T) -> T {
-        self.change_offer(|offer| change(&mut offer.subsystems))
+    /// Changes the subsystem at a place, if there is one. All others stay as they are.
+    fn change<T>(&mut self, at: usize, change: impl FnOnce(&mut Subsystem) -> T) -> Option<T> {
+        self.change_offer(|offer| offer.subsystem_mut(at).map(change))
     }
 
+    /// Changes what is offered. Cores see it from their next round on.
     fn change_offer<T>(&mut self, change: impl FnOnce(&mut Offer) -> T) -> T {
         let offer = Arc::make_mut(&mut self.offer);
         let done = change(offer);
@@ -291,7 +301,7 @@ impl Target {
     ///
     /// [`OfferError::Name`], [`OfferError::Taken`].
     pub fn add_subsystem(&mut self, subsystem: Subsystem) -> Result<(), OfferError> {
-        if !is_nqn(&subsystem.nqn) {
+        if !is_nqn(&subsystem.nqn) || subsystem.nqn == DISCOVERY_NQN {
             return Err(OfferError::Name(subsystem.nqn));
         }
         if self.position(&subsystem.nqn).is_some() {
@@ -309,9 +319,10 @@ impl Target {
         let places = self.offer.subsystems.iter().enumerate();
         let mut free = places.filter(|(at, slot)| slot.is_none() && !is_named(*at));
         let free = free.next().map(|(at, _)| at);
-        self.change(|all| match free {
-            Some(at) => all[at] = Some(subsystem),
-            None => all.push(Some(subsystem)),
+        let subsystem = Some(Arc::new(subsystem));
+        self.change_offer(|Offer { subsystems, .. }| match free {
+            Some(at) => subsystems[at] = subsystem,
+            None => subsystems.push(subsystem),
         });
         self.discovery_changed();
         Ok(())
@@ -324,7 +335,7 @@ impl Target {
     /// [`OfferError::Unknown`].
     pub fn remove_subsystem(&mut self, nqn: &str) -> Result<Vec<Namespace>, OfferError> {
         let at = self.place_of(nqn)?;
-        let removed = self.change(|all| all[at].take());
+        let removed = self.change_offer(|offer| offer.subsystems[at].take());
         self.doom_where(|it| it.subsystem == Some(at), "its subsystem was removed");
         self.discovery_changed();
         Ok(removed.map_or(Vec::new(), |removed| removed.namespaces().copied().collect()))
@@ -346,11 +357,7 @@ impl Target {
             return Err(OfferError::Full { what: "hosts on the list", limit });
         }
         let allowed = hosts.clone();
-        self.change(|all| {
-            if let Some(subsystem) = &mut all[at] {
-                subsystem.hosts = hosts;
-            }
-        });
+        self.change(at, |subsystem| subsystem.hosts = hosts);
         let is_out = |host: &String| allowed.as_ref().is_some_and(|all| !all.contains(host));
         self.doom_where(
             |it| it.subsystem == Some(at) && is_out(&it.hostnqn),
@@ -379,7 +386,7 @@ impl Target {
     }
 
     fn position(&self, nqn: &str) -> Option<usize> {
-        let is_it = |slot: &Option<Subsystem>| slot.as_ref().is_some_and(|it| it.nqn == nqn);
+        let is_it = |slot: &Option<Arc<Subsystem>>| slot.as_ref().is_some_and(|it| it.nqn == nqn);
         self.offer.subsystems.iter().position(is_it)
     }
 
@@ -409,7 +416,7 @@ impl Target {
             return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why });
         }
         let at = self.place_of(nqn)?;
-        self.change(|all| all[at].as_mut().and_then(|subsystem| subsystem.put(namespace)));
+        self.change(at, |subsystem| subsystem.put(namespace));
         self.namespace_changed(at, nsid);
         Ok(())
     }
@@ -421,7 +428,7 @@ impl Target {
     /// [`OfferError::Unknown`], [`OfferError::Nsid`].
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<Namespace, OfferError> {
         let at = self.place_of(nqn)?;
-        let taken = self.change(|all| all[at].as_mut().and_then(|it| it.take(nsid)));
+        let taken = self.change(at, |subsystem| subsystem.take(nsid)).flatten();
         let Some(namespace) = taken else {
             return Err(OfferError::Nsid { nsid, nqn: nqn.into(), why: "does not exist" });
         };
@@ -522,25 +529,6 @@ impl Target {
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.controllers.iter().flatten().count()
-    }
-
-    /// Tells the target what time it is, and ends controllers whose hosts are silent.
-    pub fn tick(&mut self, now: Duration) {
-        self.now = now;
-        let silence = self.settings.silence;
-        let expired = |controller: &Controller| controller.is_expired(now, silence);
-        for at in 0..self.controllers.len() {
-            if let Some(controller) = self.controller_mut(at)
-                && expired(controller)
-            {
-                controller.fail();
-                let why = match controller.keep_alive {
-                    Some(_) => "its keep-alive time is over",
-                    None => "its host was silent for too long",
-                };
-                self.doom(at, why);
-            }
-        }
     }
 
     /// Takes in what a queue has done since the last call: a sign of its host's life, and traffic.

@@ -41,8 +41,8 @@ pub struct Offer {
     pub(super) max_transfer: u32,
     /// How ports differ.
     pub(super) ana: Ana,
-    /// Places stay as they are while a controller names them.
-    pub(super) subsystems: Vec<Option<Subsystem>>,
+    /// Places stay as they are while a controller names them. A change copies the one it is of.
+    pub(super) subsystems: Vec<Option<Arc<Subsystem>>>,
 }
 
 impl Offer {
@@ -56,7 +56,12 @@ impl Offer {
     /// The subsystem at a place.
     #[inline]
     pub(super) fn subsystem(&self, at: usize) -> Option<&Subsystem> {
-        self.subsystems.get(at)?.as_ref()
+        self.subsystems.get(at)?.as_deref()
+    }
+
+    /// The same, to be changed: a copy of its own, if a core has it, too.
+    pub(super) fn subsystem_mut(&mut self, at: usize) -> Option<&mut Subsystem> {
+        self.subsystems.get_mut(at)?.as_mut().map(Arc::make_mut)
     }
 }
 
@@ -174,5 +179,45 @@ impl Subsystem {
     pub(super) fn take(&mut self, nsid: u32) -> Option<Namespace> {
         self.reservations.remove(&nsid);
         self.namespaces.get_mut(nsid.wrapping_sub(1) as usize)?.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::{AnaState, Settings, Target};
+
+    /// A core keeps what it has until it looks again; what did not change is not copied.
+    #[test]
+    fn a_change_copies_the_subsystem_that_it_is_of() {
+        let mut target = Target::new(Settings::default());
+        let names = ["nqn.2014-08.a:a", "nqn.2014-08.a:b", "nqn.2014-08.a:c"];
+        for name in names {
+            target.add_subsystem(Subsystem::new(name, "SN")).unwrap();
+        }
+        target.report_ana(&[(4420, AnaState::Optimized)]);
+        let copied = |target: &Target, before: &Offer| -> Vec<usize> {
+            let after = target.offer();
+            assert!(after.version() > before.version(), "cores look again");
+            let of = |offer: &Offer, at: usize| offer.subsystems[at].clone().unwrap();
+            (0..3).filter(|at| !Arc::ptr_eq(&of(before, *at), &of(&after, *at))).collect()
+        };
+        for (at, name) in names.iter().enumerate() {
+            let before = target.offer();
+            target.set_hosts(name, Some(vec!["nqn.2014-08.a:h".into()])).unwrap();
+            assert_eq!(copied(&target, &before), [at]);
+            let is_old = before.subsystem(at).is_some_and(|it| it.hosts.is_none());
+            assert!(is_old && !target.subsystem(name).unwrap().allows("nqn.2014-08.a:i"));
+        }
+        let before = target.offer();
+        target.set_ana(4420, None, AnaState::Inaccessible).unwrap();
+        target.tell_cores();
+        assert!(copied(&target, &before).is_empty());
+        // Nor is one copied that no core has.
+        let place = |target: &Target| Arc::as_ptr(target.offer().subsystems[0].as_ref().unwrap());
+        drop(before);
+        let before = place(&target);
+        target.set_hosts(names[0], None).unwrap();
+        assert_eq!(place(&target), before);
     }
 }

@@ -162,8 +162,10 @@ impl Registry {
 
     /// Takes a queue away; what it moved stays among its host's sums.
     pub fn remove_queue(&self, stats: &Arc<QueueStats>) {
-        lock(&self.queues).retain(|it| !Arc::ptr_eq(it, stats));
+        // Whoever adds both up finds it in one of them.
+        let mut queues = lock(&self.queues);
         let mut ended = lock(&self.ended);
+        queues.retain(|it| !Arc::ptr_eq(it, stats));
         let host = &stats.name.host;
         let is_kept = ended.contains_key(host) || ended.len() < MAX_HOSTS;
         let host = if is_kept { host } else { OTHERS };
@@ -184,12 +186,15 @@ impl Registry {
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let pollers = lock(&self.pollers).clone();
-        let queues = lock(&self.queues).clone();
+        let (queues, ended) = {
+            let queues = lock(&self.queues);
+            (queues.clone(), lock(&self.ended).clone())
+        };
         let namespaces = lock(&self.namespaces).clone();
         let mut hosts: BTreeMap<String, HostLine> = BTreeMap::new();
-        for (host, moved) in lock(&self.ended).iter() {
-            let line = HostLine { host: host.clone(), queues: 0, moved: *moved };
-            hosts.insert(host.clone(), line);
+        for (host, moved) in ended {
+            let line = HostLine { host: host.clone(), queues: 0, moved };
+            hosts.insert(host, line);
         }
         let mut all: BTreeMap<(String, u32), Sum> = BTreeMap::new();
         for it in &namespaces {

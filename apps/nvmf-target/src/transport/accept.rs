@@ -25,16 +25,24 @@ const ADMIN_PAGE_BYTES: usize = 16 << 10;
 const IO_PAGE_BYTES: usize = 4096;
 
 impl Server {
-    /// Takes requests, and goes on with those that are being accepted.
+    /// Takes requests, and goes on with those that are being accepted. A queue takes its time to be
+    /// made, for which all others wait: so a turn takes one request of each port, and the next turn
+    /// comes no sooner behind it than behind any other.
     pub(super) fn accept(&mut self, now: Duration) -> Result<(), ServerError> {
+        let mut has_made = false;
         for at in 0..self.listeners.len() {
             let service = self.listeners[at].port();
-            while let Some(request) = self.listeners[at].poll() {
+            if let Some(request) = self.listeners[at].poll() {
                 self.dispatch((request, service), now)?;
+                has_made = true;
             }
         }
-        while let Some(asked) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
+        if let Some(asked) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
             self.request(asked, now)?;
+            has_made = true;
+        }
+        if has_made {
+            self.next_turn = self.context.device().now() - self.shared.epoch + Self::TURN;
         }
         let mut coming = std::mem::take(&mut self.coming);
         coming.retain_mut(|it| self.is_still_coming(it, now));

@@ -12,18 +12,20 @@ use crate::controller::abort::Aborting;
 use crate::controller::{Held, Role, Target};
 use crate::stats::QueueName;
 
-/// Time between turns of the connection manager, and between looks at timers.
-const TURN: Duration = Duration::from_millis(1);
+/// Time between looks at timers.
 const TICK: Duration = Duration::from_millis(20);
 
 impl Server {
+    /// Time between turns of the connection manager, and of what other threads want.
+    pub const TURN: Duration = Duration::from_millis(1);
+
     /// Timers, the connection manager's turn, and what other threads want.
     pub(super) fn look_at_clock(&mut self) -> Result<(), ServerError> {
         let now = self.context.device().now() - self.shared.epoch;
         if now < self.next_turn {
             return Ok(());
         }
-        self.next_turn = now + TURN;
+        self.next_turn = now + Self::TURN;
         if self.poller == 0 {
             self.cm.poll();
         }
@@ -45,10 +47,14 @@ impl Server {
     fn tick(&mut self, now: Duration) {
         let shared = self.shared.clone();
         let mut target = shared.lock();
+        // What came while this core stood still is not taken in yet.
+        let unheard = target.look(self.poller, now);
         let mut gone = Vec::new();
         let (mut first, mut is_shared) = (None, false);
         for (qp, session) in self.sessions.iter_mut() {
             let link = &mut session.link;
+            link.since += unheard;
+            link.heard_at += unheard;
             if matches!(link.queue.role, Role::Io(_)) {
                 is_shared |= *first.get_or_insert(link.host) != link.host;
             }
@@ -87,9 +93,12 @@ impl Server {
         }
         self.work.buffers.is_shared = is_shared;
         for index in gone {
-            if let Some((qp, session)) = self.sessions.remove(index) {
+            if let Some((qp, mut session)) = self.sessions.remove(index) {
+                let pooled = std::mem::take(&mut session.link.pooled);
                 self.forget(session, &mut target);
                 drop(qp);
+                // The port reads none of them any more, and nobody hears of their completions.
+                pooled.into_iter().for_each(|index| self.work.buffers.free(index));
             }
         }
         if self.poller == 0 {
@@ -131,6 +140,8 @@ impl Server {
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         let aborts: Vec<Aborting> = std::iter::from_fn(|| target.next_abort(is_mine)).collect();
         drop(target);
+        // A fence may be clear of what is put off, which is begun by the rules behind the fence.
+        self.work.look_at_offer();
         for it in aborts {
             self.abort(it);
         }

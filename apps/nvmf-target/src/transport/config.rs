@@ -35,6 +35,11 @@ pub struct ServerConfig {
     pub drive_timeout: Duration,
     /// The folder for reservations that outlive the target; without one, none does.
     pub reservations: Option<PathBuf>,
+    /// Its cores can sleep until the device has something ([`Server::sleep`]): each takes an
+    /// interrupt vector of the device, which has to have one.
+    ///
+    /// [`Server::sleep`]: super::Server::sleep
+    pub interrupts: bool,
 }
 
 impl Default for ServerConfig {
@@ -50,6 +55,7 @@ impl Default for ServerConfig {
             host_patience: Duration::from_secs(10),
             drive_timeout: Duration::from_secs(8),
             reservations: None,
+            interrupts: false,
         }
     }
 }

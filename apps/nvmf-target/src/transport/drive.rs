@@ -33,6 +33,11 @@ impl Drives {
         self.count == 0
     }
 
+    /// Whether one has something to end.
+    pub(super) fn is_busy(&self) -> bool {
+        self.list.iter().flatten().any(|it| it.queue.under_way() > 0)
+    }
+
     pub(super) fn add(&mut self, queue: IoQueue) -> DriveId {
         let opened = Some(Opened { queue, is_leaving: false });
         self.count += 1;

@@ -19,7 +19,7 @@ impl Link {
     /// or is gone. What is in order ends in order, so the oldest request is as old as the last that
     /// has ended, or older.
     pub(super) fn is_stuck(&mut self, qp: &Qp, now: Duration, limit: Duration) -> bool {
-        let is_owed = self.reads > 0 || self.pooled > 0 || !self.has_room(qp);
+        let is_owed = self.reads > 0 || !self.pooled.is_empty() || !self.has_room(qp);
         if std::mem::take(&mut self.is_heard) || !is_owed {
             self.heard_at = now;
         }

@@ -9,10 +9,10 @@ use ferrocx_uring::Ring;
 
 use super::drive::Drives;
 use super::gate::Gate;
-use super::session::{Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
+use super::session::{GONE, Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
-use crate::backend;
+use crate::backend::{self, Losses};
 use crate::controller::io::{self as commands, Data, IoCommand, Kind};
 use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
@@ -60,6 +60,8 @@ pub(super) struct Store {
     pub(super) stats: Arc<NamespaceStats>,
     /// Where those stand who change blocks, once a host has fused commands.
     pub(super) gate: Option<Arc<Gate>>,
+    /// Of a file whose data the kernel keeps for a while.
+    pub(super) losses: Option<Losses>,
 }
 
 impl Store {
@@ -86,6 +88,24 @@ impl Store {
             it.began = None;
             self.timed(link, began, is_read);
         }
+    }
+
+    /// Notes that what was written may not be on its medium: a file is not believed after that.
+    #[cold]
+    pub(super) fn note_loss(&self) {
+        if self.losses.as_ref().is_some_and(Losses::note) {
+            tracing::error!(
+                subsystem = self.stats.nqn,
+                nsid = self.stats.nsid,
+                "a file has not written what hosts gave it, and every Flush fails from now on; see \
+                 to its disk, then remove the namespace and add it again"
+            );
+        }
+    }
+
+    /// Whether something that was written may not be on its medium.
+    pub(super) fn has_losses(&self) -> bool {
+        self.losses.as_ref().is_some_and(Losses::is_any)
     }
 
     #[inline(never)]
@@ -157,6 +177,9 @@ impl Work {
     #[cold]
     #[inline(never)]
     fn check_again(&self, queue: &Queue, it: &mut Slot) -> Result<(), Status> {
+        if it.version == GONE {
+            return Err(Status::WRITE_FAULT);
+        }
         let command = self.offer.io(queue, &it.sqe, it.received)?;
         // Of a namespace that was taken away and came back as another.
         if it.command.backend != command.backend {
@@ -321,8 +344,10 @@ impl Work {
             let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
             link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
-            link.pooled = link.pooled.saturating_sub(1);
-            self.buffers.free(wr_id as u16);
+            // They end in order.
+            if let Some(at) = link.pooled.iter().position(|it| *it == wr_id as u16) {
+                self.buffers.free(link.pooled.remove(at));
+            }
         }
         let outcome = match (result, it) {
             (Ok(()), Some(it)) if is_read => self.has_data(qp, link, it),
@@ -532,6 +557,11 @@ impl Work {
         status: Status,
     ) -> Result<(), Why> {
         link.leave(it, false);
+        if it.version != NEVER
+            && let Some(Some(store)) = self.backends.get_mut(it.command.backend)
+        {
+            store.moved.errors += 1;
+        }
         self.target().note_io_error(&link.queue, &it.sqe, status);
         let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
         link.answer(qp, it, &cqe)

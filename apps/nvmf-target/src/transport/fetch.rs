@@ -15,7 +15,7 @@ use ferrocx::verbs::{Qp, SendFlags};
 
 use super::NO_DATA;
 use super::execute::Work;
-use super::session::{Link, Session, Slot, State, Why, post_read, wr};
+use super::session::{GONE, Link, Session, Slot, State, Why, post_read, wr};
 use crate::controller::io::{IoCommand, Kind};
 use crate::proto::sgl::Keyed;
 
@@ -31,6 +31,22 @@ impl Link {
         it.state = State::Reading(None);
         self.line.push(it.index);
     }
+}
+
+/// Lets a Write fail alone whose memory was taken back while it stood in line: the READ that its
+/// group counts on goes to its own page, and it is refused when that has ended.
+#[cold]
+#[inline(never)]
+fn read_nowhere(
+    qp: &mut Qp,
+    link: &Link,
+    it: Option<&mut Slot>,
+    named: (u64, SendFlags),
+) -> Result<(), Why> {
+    let it = it.ok_or(ASTRAY)?;
+    it.version = GONE;
+    let page = link.page(it, it.command.len as usize).map_err(|_| ASTRAY)?;
+    post_read(qp, named, &Keyed::fields(&it.sqe.sgl), page)
 }
 
 impl Work {
@@ -66,21 +82,25 @@ impl Work {
         &self,
         qp: &mut Qp,
         link: &mut Link,
-        slots: &[Slot],
+        slots: &mut [Slot],
         most: u16,
     ) -> Result<u16, Why> {
         let (mut count, mut bytes) = (0, 0);
         loop {
-            let it = link.line.post().and_then(|place| slots.get(usize::from(place)));
-            let Some(it) = it else { return Err(ASTRAY) };
+            let Some(place) = link.line.post().map(usize::from) else { return Err(ASTRAY) };
+            let Some(it) = slots.get(place) else { return Err(ASTRAY) };
             let IoCommand { backend, offset, len, .. } = it.command;
             (count, bytes) = (count + 1, bytes + len);
             let is_last = count == most || bytes >= SHARED_BYTES;
             let signaled = if is_last { SendFlags::SIGNALED } else { SendFlags::empty() };
             let from = Keyed::fields(&it.sqe.sgl);
             let Some(store) = self.backend(backend) else { return Err(ASTRAY) };
-            let Ok(to) = store.direct(offset, len) else { return Err(ASTRAY) };
-            post_read(qp, (wr::READS | u64::from(count), signaled), &from, to)?;
+            let named = (wr::READS | u64::from(count), signaled);
+            if let Ok(to) = store.direct(offset, len) {
+                post_read(qp, named, &from, to)?;
+            } else {
+                read_nowhere(qp, link, slots.get_mut(place), named)?;
+            }
             if is_last {
                 link.reads += count;
                 link.asked_for_completion();

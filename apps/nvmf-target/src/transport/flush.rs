@@ -4,6 +4,7 @@
 
 use ferrocx_uring::Request;
 
+use super::execute::Store;
 use super::outside::token;
 use super::trouble::Trouble;
 use super::{Backend, Server, place};
@@ -92,10 +93,14 @@ impl Server {
                 continue;
             };
             let (_, place) = it.under_way.swap_remove(at);
+            let store = self.work.backends.get(place).and_then(Option::as_ref);
             match result {
-                Ok(()) => {}
+                Ok(()) => it.has_failed |= store.is_some_and(Store::has_losses),
                 Err(trouble) if trouble.will_pass() => it.left.push(place),
-                Err(_) => it.has_failed = true,
+                Err(_) => {
+                    it.has_failed = true;
+                    store.inspect(|store| store.note_loss());
+                }
             }
         }
     }

@@ -20,7 +20,7 @@ use ferrocx::verbs::Qp;
 
 use super::execute::Work;
 use super::gate::{EVERYTHING, Gate, Range};
-use super::session::{Fused, Link, Session, Slot, State, Why};
+use super::session::{Fused, Link, NEVER, Session, Slot, State, Why};
 use super::{Backend, Server};
 use crate::controller::io::{IoCommand, Kind};
 use crate::proto::sqe::{Fuse, Sqe, io};
@@ -99,8 +99,10 @@ impl Work {
         Session { link, slots }: &mut Session,
         index: u16,
     ) -> Result<Next, Why> {
-        let behind = link.waiting.front().copied();
-        let behind = behind.and_then(|at| slots.get(usize::from(at))).map(|it| it.sqe);
+        // What had begun may stand between the two.
+        let is_new = |at: &&u16| slots.get(usize::from(**at)).is_some_and(|it| it.version == NEVER);
+        let next = link.waiting.iter().find(is_new).copied();
+        let behind = next.and_then(|at| slots.get(usize::from(at))).map(|it| it.sqe);
         let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(Next::Answered) };
         if it.sqe.fuse() == Fuse::Second {
             return self.look_at_second(qp, link, it);
@@ -112,8 +114,8 @@ impl Work {
         }
         if !is_pair(&it.sqe, &second) {
             self.refuse(qp, link, it, Status::INVALID_FIELD.dnr())?;
-            let index = link.waiting.pop_front();
-            let other = index.and_then(|at| slots.get_mut(usize::from(at)));
+            link.waiting.retain(|at| Some(*at) != next);
+            let other = next.and_then(|at| slots.get_mut(usize::from(at)));
             if let Some(other) = other {
                 self.refuse(qp, link, other, Status::INVALID_FIELD.dnr())?;
             }

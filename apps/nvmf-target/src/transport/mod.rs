@@ -41,6 +41,7 @@ mod listed;
 mod other;
 mod outside;
 mod session;
+mod sleep;
 mod stores;
 mod trouble;
 mod waiting;
@@ -58,7 +59,7 @@ pub use error::ServerError;
 use execute::Work;
 use ferrocx::Region;
 use ferrocx::verbs::cm::{CmConfig, CmListener, ConnRequest, Connecting, ConnectionManager};
-use ferrocx::verbs::{Cq, Memory, Mr, Pd, QpTable, RdmaContext};
+use ferrocx::verbs::{CompletionChannel, Cq, Memory, Mr, Pd, QpTable, RdmaContext};
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::{Done, Ring};
 use flush::Flush;
@@ -68,7 +69,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use trouble::Trouble;
 
-use crate::backend::{self, Backend};
+use crate::backend::{self, Backend, OpenFile};
 use crate::controller::{Queue, Role, Target};
 use crate::keeper::Keeper;
 use crate::proto::status::Status;
@@ -142,7 +143,7 @@ pub enum Ready {
     /// Memory of the port.
     Direct(Backend),
     /// A file, for the core's own io_uring.
-    File(std::fs::File),
+    File(OpenFile),
     /// The core's own queue pair of an NVMe drive, for its buffers ([`Server::buffers`]).
     Drive(Box<IoQueue>),
 }
@@ -184,6 +185,8 @@ pub struct Server {
     /// Its buffers lie in it.
     pool: Arc<Memory>,
     cq: Cq,
+    /// What wakes it, where it may sleep.
+    channel: Option<CompletionChannel>,
     /// Queues that are being accepted.
     coming: Vec<Coming>,
     /// Queues with commands that wait, the one whose turn it is first.
@@ -297,7 +300,12 @@ impl Server {
         let pool =
             backend::memory(context, each * usize::from(config.buffers.max(1)), config.page)?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
-        let cq = context.create_cq(per_queue.saturating_mul(config.queues))?;
+        let entries = per_queue.saturating_mul(config.queues);
+        let channel = config.interrupts.then(|| sleep::channel(context, poller)).transpose()?;
+        let cq = match &channel {
+            Some(channel) => context.create_cq_with_events(entries, channel)?,
+            None => context.create_cq(entries)?,
+        };
         let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
         let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
         let shown = shared.registry.add_poller();
@@ -314,6 +322,7 @@ impl Server {
             sessions: QpTable::new().only_signaled(),
             pool,
             cq,
+            channel,
             coming: Vec::new(),
             stalled: VecDeque::with_capacity(config.queues as usize),
             served: VecDeque::with_capacity(config.queues as usize),

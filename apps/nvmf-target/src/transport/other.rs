@@ -90,7 +90,7 @@ impl Work {
             return self.refuse(qp, link, it, NO_DATA);
         }
         link.write(qp, to, page)?;
-        link.pooled += 1;
+        link.pooled.push(index);
         let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
         link.answer_as(qp, it, cqe, signaled)
     }

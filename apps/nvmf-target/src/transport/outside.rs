@@ -29,6 +29,16 @@ pub(super) fn token(queue: u32, slot: u16) -> u64 {
     u64::from(queue) << 16 | u64::from(slot)
 }
 
+/// Whether what a command has under way brings what was written to the medium, so that its end says
+/// whether it is there.
+fn asks_the_medium(it: &Slot) -> bool {
+    match it.command.kind {
+        Kind::Flush => true,
+        Kind::Write | Kind::Zero { .. } => it.command.fua && it.state != State::Calling,
+        _ => false,
+    }
+}
+
 impl Work {
     /// Begins a command on a store.
     pub(super) fn begin_outside(
@@ -168,6 +178,13 @@ impl Work {
         if let Err(Trouble::Failed(Failure::Stuck)) = result {
             self.buffers.lose(it);
         }
+        let is_settled = asks_the_medium(it);
+        if is_settled
+            && let Err(Trouble::System(_)) = result
+            && let Some(Some(store)) = self.backends.get(it.command.backend)
+        {
+            store.note_loss();
+        }
         if link.ending.is_some() {
             self.buffers.give_back(it);
             return Ok(());
@@ -187,6 +204,10 @@ impl Work {
         };
         if let Err(error) = result {
             return self.troubled(qp, link, it, (outside, error));
+        }
+        if is_settled && store.has_losses() {
+            self.buffers.give_back(it);
+            return self.refuse(qp, link, it, Status::WRITE_FAULT.dnr());
         }
         match (command.kind, it.state) {
             (Kind::Read, State::Storing(index, None)) => {
@@ -211,7 +232,7 @@ impl Work {
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
-                link.pooled += 1;
+                link.pooled.push(index);
                 link.answer_as(qp, it, &cqe, signaled)
             }
             (Kind::Compare, State::Storing(index, other)) => {

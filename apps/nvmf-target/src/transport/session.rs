@@ -25,6 +25,9 @@ use crate::stats::{QueueStats, TIMED_EVERY};
 pub(super) const STRIDE_PAGES: usize = 4096;
 /// The version of a command that was not checked yet.
 pub(super) const NEVER: u64 = u64::MAX;
+/// The version of a Write whose memory was gone when its READ was due: it is refused when its data
+/// have come, whatever is offered.
+pub(super) const GONE: u64 = u64::MAX - 1;
 
 /// Why a queue ends.
 pub(super) type Why = &'static str;
@@ -171,8 +174,8 @@ pub(super) struct Link {
     pub(super) remote_invalidate: bool,
     /// The number of its host, which all queues of an address have.
     pub(super) host: u16,
-    /// Answers behind data out of the pool that are under way.
-    pub(super) pooled: u16,
+    /// Buffers of the pool whose data are under way to the host, with an answer behind them.
+    pub(super) pooled: Vec<u16>,
     /// A request of ours has ended since the last look, and when that was last so, or there was
     /// none.
     pub(super) is_heard: bool,
@@ -235,7 +238,7 @@ impl Session {
             since,
             remote_invalidate,
             host,
-            pooled: 0,
+            pooled: Vec::with_capacity(entries.into()),
             is_heard: false,
             heard_at: since,
             moved: Traffic::default(),

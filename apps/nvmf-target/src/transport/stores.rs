@@ -8,7 +8,7 @@ use ferrocx_uring::Ring;
 
 use super::execute::Store;
 use super::{MAX_BACKENDS, RING_REQUESTS, Ready, Server, ServerError};
-use crate::backend::{self, Backend, Outside};
+use crate::backend::{self, Backend, OpenFile, Outside};
 use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::stats::NamespaceStats;
@@ -61,7 +61,7 @@ impl Server {
     ///
     /// [`ServerError::Ring`].
     pub fn add_file(&mut self, file: std::fs::File) -> Result<usize, ServerError> {
-        self.add(Ready::File(file))
+        self.add(Ready::File(OpenFile::new(file)))
     }
 
     /// Adds a back end that is an NVMe drive, by a queue pair made for [`Server::buffers`]; its
@@ -100,20 +100,22 @@ impl Server {
         if place >= MAX_BACKENDS {
             return Err(ServerError::Places);
         }
+        let mut losses = None;
         let backend = match ready {
             Ready::Direct(backend) => backend,
-            Ready::File(file) => {
+            Ready::File(it) => {
+                losses = it.losses;
                 let ring = match self.work.ring.take() {
                     Some(ring) => self.work.ring.insert(ring),
                     None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
                 };
-                Backend::Outside(Outside::File(ring.add(file)))
+                Backend::Outside(Outside::File(ring.add(it.file)))
             }
             Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
-        let store = Store { backend, moved: Traffic::default(), stats, gate: None };
+        let store = Store { backend, moved: Traffic::default(), stats, gate: None, losses };
         if place >= self.work.backends.len() {
             self.work.backends.resize_with(place + 1, || None);
         }

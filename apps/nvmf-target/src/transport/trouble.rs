@@ -11,6 +11,8 @@ use crate::proto::status::Status;
 
 /// What the system says where a file system lacks a call. Source: `errno.h`.
 const NOT_SUPPORTED: i32 = 95;
+/// What a block device says of zeros and room that begin or end inside a block of its own.
+const INVALID: i32 = 22;
 /// What it says where there is no room left.
 const NO_ROOM: i32 = 28;
 
@@ -34,10 +36,13 @@ pub(super) fn medium_error(kind: Kind) -> Status {
 }
 
 impl Trouble {
-    /// Whether the file system or the drive has no such call.
+    /// Whether the file system or the drive has no such call, or none for these bytes: of calls
+    /// for zeros and room.
     pub(super) fn is_lacking(&self) -> bool {
         match self {
-            Self::System(error) => error.raw_os_error() == Some(NOT_SUPPORTED),
+            Self::System(error) => {
+                matches!(error.raw_os_error(), Some(NOT_SUPPORTED | INVALID))
+            }
             Self::Refused(refused) => *refused == Refused::Unsupported,
             Self::Failed(_) => false,
         }

@@ -1,9 +1,13 @@
 //! Commands that wait for room in the send queue, for a READ, or for a buffer.
 //!
-//! Those of a queue wait in order. Queues take turns, a command each: who is served stands behind
-//! the others, so none waits for ever beside busy ones. While anybody waits for a buffer, who comes
-//! new does not take one, and stands behind, too. Where hosts of several addresses have queues on a
-//! core, none holds more than three quarters of its buffers.
+//! Those of a queue wait in order. What has begun may also wait for others that change the same
+//! blocks, and those may stand behind it in the same queue: so it holds up nobody, and nobody holds
+//! it up. What has not begun waits for all that has not begun and came before.
+//!
+//! Queues take turns, a command each: who is served stands behind the others, so none waits for
+//! ever beside busy ones. While anybody waits for a buffer, who comes new does not take one, and
+//! stands behind, too. Where hosts of several addresses have queues on a core, none holds more than
+//! three quarters of its buffers.
 
 use std::collections::VecDeque;
 
@@ -11,7 +15,7 @@ use ferrocx::verbs::{Buf, Qp};
 
 use super::execute::Work;
 use super::fused::Next;
-use super::session::{Link, Session, Slot, State, Why};
+use super::session::{Link, NEVER, Session, Slot, State, Why};
 use super::{Server, is_io};
 use crate::proto::status::Status;
 
@@ -22,6 +26,16 @@ pub(super) fn stand_in(line: &mut VecDeque<u32>, index: u32) {
     if !line.contains(&index) {
         line.push_back(index);
     }
+}
+
+/// What became of a command that waited.
+enum Resumed {
+    /// It waits no more.
+    Went,
+    /// It waits for room, for a READ, or for a buffer: so does whoever stands behind it.
+    WaitsForRoom,
+    /// It waits for the other half of its pair, or for those who change the same blocks.
+    WaitsForOthers,
 }
 
 impl Server {
@@ -52,7 +66,8 @@ impl Server {
 }
 
 impl Work {
-    /// Goes on with the command of a queue that has waited longest; whether it waits no more.
+    /// Goes on with a command of a queue, the one that has waited longest of those that can;
+    /// whether one waits no more.
     pub(super) fn resume(&mut self, qp: &mut Qp, session: &mut Session) -> bool {
         let outcome = self.try_resume(qp, session);
         let has_moved = *outcome.as_ref().unwrap_or(&false);
@@ -66,29 +81,48 @@ impl Work {
         if session.link.ending.is_some() || !session.link.has_room(qp) {
             return Ok(false);
         }
-        let Some(index) = session.link.waiting.pop_front() else { return Ok(false) };
+        let (mut at, mut is_behind_new) = (0, false);
+        while let Some(index) = session.link.waiting.get(at).copied() {
+            let it = session.slots.get(usize::from(index));
+            let is_new = it.is_none_or(|it| it.version == NEVER);
+            if !(is_new && is_behind_new) {
+                match self.resume_at(qp, session, at)? {
+                    Resumed::Went => return Ok(true),
+                    Resumed::WaitsForRoom => return Ok(false),
+                    Resumed::WaitsForOthers => {}
+                }
+            }
+            is_behind_new |= is_new;
+            at += 1;
+        }
+        Ok(false)
+    }
+
+    /// Goes on with the command at a place in the line of its queue, which it keeps if it waits on.
+    fn resume_at(&mut self, qp: &mut Qp, session: &mut Session, at: usize) -> Result<Resumed, Why> {
+        let Some(index) = session.link.waiting.remove(at) else { return Ok(Resumed::Went) };
         let it = session.slots.get(usize::from(index));
         let queue = &session.link.queue;
         if it.is_some_and(|it| it.is_fused() && is_io(queue, it.sqe.opcode)) {
             match self.look_at_fused(qp, session, index)? {
                 Next::Begin => {}
-                Next::Answered => return Ok(true),
+                Next::Answered => return Ok(Resumed::Went),
                 Next::Wait => {
-                    session.link.waiting.push_front(index);
-                    return Ok(false);
+                    session.link.waiting.insert(at, index);
+                    return Ok(Resumed::WaitsForOthers);
                 }
             }
         }
         let Session { link, slots } = session;
-        let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(false) };
+        let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(Resumed::Went) };
         self.begin_late(qp, link, it)?;
-        if it.state == State::Waiting {
-            // It keeps its place.
-            link.waiting.pop_back();
-            link.waiting.push_front(index);
-            return Ok(false);
+        if it.state != State::Waiting {
+            return Ok(Resumed::Went);
         }
-        Ok(true)
+        link.waiting.pop_back();
+        link.waiting.insert(at, index);
+        let is_at_gate = it.pass.as_ref().is_some_and(|pass| !pass.is_open());
+        Ok(if is_at_gate { Resumed::WaitsForOthers } else { Resumed::WaitsForRoom })
     }
 
     /// Lets a command wait.

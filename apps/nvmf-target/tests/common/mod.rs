@@ -37,10 +37,18 @@ impl Here {
         &self,
         change: impl FnOnce(&mut Server) -> T + Send + 'static,
     ) -> T {
+        self.begin(change).recv().unwrap()
+    }
+
+    /// Has the target's thread do something; what comes of it.
+    pub fn begin<T: Send + 'static>(
+        &self,
+        change: impl FnOnce(&mut Server) -> T + Send + 'static,
+    ) -> Receiver<T> {
         let (done, wait) = channel();
         let change = move |server: &mut Server| drop(done.send(change(server)));
         self.changes.send(Box::new(change)).unwrap();
-        wait.recv().unwrap()
+        wait
     }
 
     /// A port of another machine on the target's network, and what queues of it are made on.

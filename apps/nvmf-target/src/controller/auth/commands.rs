@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Auth, Names, PAUSE, Random, Received};
 use crate::auth::{HostKey, Power};
-use crate::controller::admin::{destination, part};
+use crate::controller::admin::{destination, start};
 use crate::controller::{Action, OfferError, Queue, Role, Target, subsystem};
 use crate::proto::auth::{MAX_BYTES, PROTOCOL, SPECIFIC};
 use crate::proto::connect::is_nqn;
@@ -129,7 +129,7 @@ impl Target {
         if message.len() > len {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        part(out, &message, (0, len));
+        start(out, &message, len);
         let cqe = queue.answer(sqe.cid.get(), Status::SUCCESS, 0);
         Ok(Action::Bring { cqe, len: len as u32, to })
     }
@@ -170,12 +170,9 @@ impl Target {
             }
             _ => {}
         }
-        self.change(|all| {
-            let Some(subsystem) = &mut all[at] else { return };
-            match key {
-                Some(key) => subsystem.keys.insert(host.into(), Arc::new(key)),
-                None => subsystem.keys.remove(host),
-            };
+        self.change(at, |subsystem| match key {
+            Some(key) => subsystem.keys.insert(host.into(), Arc::new(key)),
+            None => subsystem.keys.remove(host),
         });
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Commands of reservations: they come on I/O queues, and are none of I/O: every core has to know
 //! what they change.
 
-use super::super::admin::{destination, part};
+use super::super::admin::{destination, start};
 use super::super::state::Controller;
 use super::super::{Action, Queue, Subsystem, Target};
 use super::persist::{Change, held_of};
@@ -92,7 +92,7 @@ impl Target {
             };
             let none = Reservation::default();
             let page = subsystem.reservation(nsid).unwrap_or(&none).report(cntlids);
-            part(out, &page, (0, len as usize));
+            start(out, &page, len as usize);
             let cqe = queue.answer(sqe.cid.get(), Status::SUCCESS, 0);
             return Ok(Action::Bring { cqe, len: len as u32, to });
         }

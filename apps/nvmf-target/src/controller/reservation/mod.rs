@@ -169,7 +169,7 @@ impl Reservation {
     pub fn check(&self, hostid: &HostId, opcode: u8) -> Result<(), Status> {
         let Some((kind, holder)) = self.held else { return Ok(()) };
         let has_right =
-            holder == *hostid || kind.is_of_registrants() && self.key_of(hostid).is_some();
+            self.key_of(hostid).is_some() && (holder == *hostid || kind.is_of_registrants());
         let reads = matches!(opcode, io::READ | io::COMPARE | io::VERIFY);
         if has_right || reads && kind.lets_read() { Ok(()) } else { Err(CONFLICT.dnr()) }
     }
@@ -242,12 +242,22 @@ impl Reservation {
         self.registrants.retain(|it| it.hostid != *hostid);
         match self.held {
             Some((kind, _)) if kind.is_of_all() => {
-                // All others still hold it.
-                self.held = self.registrants.first().map(|next| (kind, next.hostid));
+                self.hand_on();
                 Vec::new()
             }
             Some((kind, holder)) if holder == *hostid => self.end(kind, hostid),
             _ => Vec::new(),
+        }
+    }
+
+    /// Names another holder of what all registrants hold, if the one that is named is none any
+    /// more: all others still hold it.
+    fn hand_on(&mut self) {
+        if let Some((kind, holder)) = self.held
+            && kind.is_of_all()
+            && self.key_of(&holder).is_none()
+        {
+            self.held = self.registrants.first().map(|next| (kind, next.hostid));
         }
     }
 
@@ -310,6 +320,7 @@ impl Reservation {
         }
         let before = self.held;
         self.registrants.retain(|it| !is_hit(it));
+        self.hand_on();
         self.generation = self.generation.wrapping_add(1);
         let mut told: Told = hit.iter().map(|it| (*it, Notice::RegistrationPreempted)).collect();
         if takes_held {

@@ -75,11 +75,9 @@ impl Target {
 
     /// Puts back what was kept of a namespace that is about to be offered.
     pub fn restore_reservation(&mut self, nqn: &str, nsid: u32, kept: Reservation) {
-        self.change(|all| {
-            if let Some(it) = all.iter_mut().flatten().find(|it| it.nqn == nqn) {
-                it.reservations.insert(nsid, kept);
-            }
-        });
+        if let Some(at) = self.position(nqn) {
+            self.change(at, |it| it.reservations.insert(nsid, kept));
+        }
     }
 
     /// Whether a command has to wait for a change of the same namespace that is not on disk yet;
@@ -101,10 +99,14 @@ impl Target {
 
     /// Makes a change, at once if nothing of it is to be on disk; whether its answer is held.
     pub(super) fn carry_out(&mut self, change: Change, before: &Reservation, held: Held) -> bool {
+        // What changes nothing is told nobody, and no core looks again at what is offered.
+        if change.changed == *before {
+            return false;
+        }
         let is_kept = before.persists || change.changed.persists;
         let namespace =
             self.offer.subsystem(change.subsystem).and_then(|it| it.namespace(change.nsid));
-        let Some(namespace) = namespace.filter(|_| is_kept && change.changed != *before) else {
+        let Some(namespace) = namespace.filter(|_| is_kept) else {
             return self.make(change, Some(held));
         };
         let uuid = namespace.shape.uuid;
@@ -120,11 +122,7 @@ impl Target {
     /// Makes a change; whether its answer is held back for what the preempted had begun.
     fn make(&mut self, change: Change, held: Option<Held>) -> bool {
         let Change { subsystem, nsid, changed, told, preempted } = change;
-        self.change(|all| {
-            if let Some(Some(it)) = all.get_mut(subsystem) {
-                it.reservations.insert(nsid, changed);
-            }
-        });
+        self.change(subsystem, |it| it.reservations.insert(nsid, changed));
         self.tell_registrants(subsystem, nsid, &told);
         held.is_some_and(|held| self.hold_back(held, (subsystem, nsid), preempted))
     }

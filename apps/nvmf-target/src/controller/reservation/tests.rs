@@ -124,6 +124,25 @@ fn a_reservation_is_preempted_by_its_key() {
 }
 
 #[test]
+fn whoever_is_preempted_by_a_key_holds_nothing_with_the_others() {
+    for kind in [Kind::WriteExclusiveAll, Kind::ExclusiveAccessAll] {
+        for action in [1, PREEMPT_AND_ABORT] {
+            let mut it = registered(&[A, B, C]);
+            it.register(&B, 2 | 3 << 30, (2, 2)).unwrap();
+            acquire(&mut it, &A, kind).unwrap();
+            let told = it.acquire(&B, (kind as u32) << 8 | action, (2, 1)).unwrap();
+            assert_eq!(told, [(A, Notice::RegistrationPreempted)]);
+            assert_eq!(it.check(&A, io::WRITE), Err(STATUS), "{kind:?}");
+            let reads = kind == Kind::WriteExclusiveAll;
+            assert_eq!(it.check(&A, io::READ).is_ok(), reads, "{kind:?}");
+            assert!(!it.holds(&A) && it.holds(&B) && it.holds(&C) && it.kind() == Some(kind));
+            // A target that starts again finds it so.
+            assert_eq!(Reservation::from_text(&it.text([7; 16]), [7; 16]), Ok(it));
+        }
+    }
+}
+
+#[test]
 fn the_report_has_the_bytes_of_the_table() {
     let mut it = registered(&[A, B]);
     acquire(&mut it, &B, Kind::ExclusiveAccess).unwrap();

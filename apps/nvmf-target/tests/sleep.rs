@@ -1,0 +1,62 @@
+//! A core that sleeps until its device has something.
+
+mod common;
+
+use std::time::{Duration, Instant};
+
+use common::{with, with_target};
+use ferrocx_nvmf_target::controller::Settings;
+use ferrocx_nvmf_target::host::one;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
+use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::{Server, ServerConfig};
+
+/// Longer than all that a host does here; a core that nobody wakes sleeps so long each time.
+const LONG: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_core_that_sleeps_is_woken_for_each_command() {
+    const COMMANDS: usize = 50;
+    let config = ServerConfig { interrupts: true, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let served = here.begin(|server| {
+            let (start, mut done, mut naps) = (Instant::now(), 0, 0);
+            // The end of a Flush's answer is not asked for: its capsule is all that comes.
+            while done < COMMANDS && start.elapsed() < LONG {
+                match server.poll().unwrap() {
+                    0 => naps += usize::from(server.sleep(LONG).unwrap()),
+                    some => done += some,
+                }
+            }
+            (done, naps, start.elapsed())
+        });
+        for _ in 0..COMMANDS {
+            let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
+            assert_eq!(one(&mut queue, flush).unwrap().status(), Status::SUCCESS);
+        }
+        let (done, naps, time) = served.recv().unwrap();
+        assert!(done >= COMMANDS && time < LONG, "{done} completions, {naps} naps, {time:?}");
+        assert!(naps > COMMANDS / 2, "{naps} naps for {COMMANDS} commands, one after the other");
+        // With nothing to do it sleeps as long as it may.
+        let nap = Duration::from_millis(30);
+        let slept = here.change(move |server| {
+            let start = Instant::now();
+            while server.poll().unwrap() > 0 {}
+            (server.sleep(nap).unwrap(), start.elapsed())
+        });
+        assert!(slept.0 && slept.1 >= nap, "{slept:?}");
+        drop(queue);
+        host.shut_down().unwrap();
+        here.until_queues(0);
+    });
+}
+
+#[test]
+fn a_core_without_an_interrupt_does_not_sleep() {
+    with_target(|here| {
+        assert!(!here.change(|server| server.sleep(Server::TURN).unwrap()));
+    });
+}
