@@ -22,6 +22,7 @@ use crate::feed::ArbiterConfig;
 use crate::orders::OrdersConfig;
 use crate::proto::Text;
 use crate::proto::itch::Stock;
+use crate::proto::ouch::MAX_QUANTITY;
 use crate::risk;
 use crate::trader::TraderConfig;
 
@@ -66,7 +67,8 @@ pub struct File {
     /// The firm, up to 4 characters, for mass cancels.
     #[serde(default)]
     pub firm: String,
-    /// Silence of the exchange after which a connection counts as dead, ms: 100 to 600000.
+    /// Silence of the exchange after which a connection counts as dead, ms: 2000, for it says every
+    /// second that it is there, to 600000.
     #[serde(default = "timeout_ms")]
     pub timeout_ms: u64,
     /// Time that the exchange has to answer, ms: 10 to 600000. What is overdue is cancelled, with
@@ -83,6 +85,9 @@ pub struct File {
     /// Times of each stage, and from wire to wire by the device, come with each report.
     #[serde(default)]
     pub measure: bool,
+    /// The market that is traded at, whose halts stop us: `Q`, `B` or `X`.
+    #[serde(default = "q")]
+    pub market: char,
     /// Securities that may be traded, up to 8 characters each.
     pub symbols: Vec<String>,
     /// What may be sent at most.
@@ -110,6 +115,10 @@ const fn timeout_ms() -> u64 {
     15_000
 }
 
+const fn q() -> char {
+    'Q'
+}
+
 const fn cancel_at_start() -> bool {
     true
 }
@@ -123,7 +132,7 @@ const fn answer_timeout_ms() -> u64 {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Shares of one order: 1 to 1000000.
+    /// Shares of one order: 1 to 999999.
     pub order_shares: u32,
     /// Value of one order.
     pub order_value: String,
@@ -165,23 +174,42 @@ pub struct Patience {
     pub wait_us: u64,
     /// Time for the answer to a request, us: 100 to 10000000.
     pub retry_us: u64,
+    /// Least time between two requests, of whatever is missing, us: 1 to 1000000. It bounds what
+    /// the server is asked: 100 are 10,000 requests a second at most, of up to 30 messages each.
+    pub pace_us: u64,
     /// Requests without an answer after which messages are lost: 0, which never asks, to 100000.
     pub attempts: u32,
+    /// Messages that are kept ahead of one that is missing, and while a snapshot comes: a power of
+    /// two, 2 to 2^24. Those of the time that a snapshot takes should fit.
+    pub window: usize,
+    /// Silence of both lines after which no order leaves, ms: 1100, a feed says every second that
+    /// it is there, to 600000.
+    pub silence_ms: u64,
 }
 
 impl Default for Patience {
     fn default() -> Self {
-        let ArbiterConfig { wait_ns, retry_ns, attempts, .. } = ArbiterConfig::default();
-        Self { wait_us: wait_ns / 1_000, retry_us: retry_ns / 1_000, attempts }
+        let ArbiterConfig { wait_ns, retry_ns, pace_ns, attempts, window, silence_ns, .. } =
+            ArbiterConfig::default();
+        let [wait_us, retry_us, pace_us] = [wait_ns, retry_ns, pace_ns].map(|ns| ns / 1_000);
+        Self { wait_us, retry_us, pace_us, attempts, window, silence_ms: silence_ns / 1_000_000 }
     }
 }
 
 impl Patience {
     fn check(&self) -> Result<ArbiterConfig> {
+        let window = self.window;
+        ensure!(
+            window.is_power_of_two() && (2..=1 << 24).contains(&window),
+            "feed.window is {window}; give a power of two from 2 to 16777216"
+        );
         Ok(ArbiterConfig {
+            window,
             wait_ns: in_range("feed.wait_us", self.wait_us, 1, 1_000_000)? * 1_000,
             retry_ns: in_range("feed.retry_us", self.retry_us, 100, 10_000_000)? * 1_000,
+            pace_ns: in_range("feed.pace_us", self.pace_us, 1, 1_000_000)? * 1_000,
             attempts: in_range("feed.attempts", self.attempts, 0, 100_000)?,
+            silence_ns: in_range("feed.silence_ms", self.silence_ms, 1_100, 600_000)? * 1_000_000,
             ..ArbiterConfig::default()
         })
     }
@@ -334,6 +362,19 @@ impl Config {
         )
     }
 
+    /// What of it is possible and deserves a second look, a line each.
+    pub fn doubts(&self) -> Vec<&'static str> {
+        let firm = self.trader.engine.orders.firm;
+        let is_blank = firm == Text::BLANK;
+        is_blank
+            .then_some(
+                "firm is blank: the kill switch and mass cancels name it, so an exchange may \
+                 refuse them; give the one that it knows",
+            )
+            .into_iter()
+            .collect()
+    }
+
     /// Checks a file.
     ///
     /// # Errors
@@ -378,6 +419,7 @@ impl Config {
             books: symbols.len(),
             orders: in_range("books.orders", file.books.orders, 1, 1 << 30)?,
             levels: in_range("books.levels", file.books.levels, 1, 1 << 16)?,
+            market: market(file.market)?,
         };
         let orders = OrdersConfig {
             symbols,
@@ -398,7 +440,7 @@ impl Config {
             user: text("user", &file.user)?,
             password: Text::new(&file.password)
                 .context("the password is longer than 10 printable characters of ASCII")?,
-            timeout_ms: in_range("timeout_ms", file.timeout_ms, 100, 600_000)?,
+            timeout_ms: in_range("timeout_ms", file.timeout_ms, 2_000, 600_000)?,
             answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
             cancels_at_start: file.cancel_at_start,
             engine: EngineConfig { feed: file.feed.check()?, books, orders },
@@ -418,7 +460,7 @@ impl Limits {
             "limits.orders is {orders}; give a power of two from 1 to 65536"
         );
         Ok(risk::Limits {
-            order_shares: in_range("limits.order_shares", self.order_shares, 1, 1_000_000)?,
+            order_shares: in_range("limits.order_shares", self.order_shares, 1, MAX_QUANTITY)?,
             order_value: money("limits.order_value", &self.order_value)?,
             collar_bp: in_range("limits.collar_bp", self.collar_bp, 1, 10_000)?,
             rate: in_range("limits.rate", self.rate, 1, 65_536)?,
@@ -433,6 +475,14 @@ impl Limits {
             credit: money("limits.credit", &self.credit)?,
         })
     }
+}
+
+/// The letter that a market's halts name.
+fn market(letter: char) -> Result<u8> {
+    let known = u8::try_from(letter).ok().filter(|letter| b"QBX".contains(letter));
+    known.with_context(|| {
+        format!("market is `{letter}`; give the letter that its halts name: Q, B or X")
+    })
 }
 
 fn symbols(names: &[String]) -> Result<Vec<Stock>> {
@@ -533,7 +583,12 @@ mod tests {
             ),
             ("1:9000", "1:0", "nobody is at port 0 of 198.18.0.1; give 1 to 65535"),
             ("26500", "0", "answers_port is 0; give 1 to 65535"),
-            ("timeout_ms = 15000", "timeout_ms = 99", "timeout_ms is 99; give 100 to 600000"),
+            ("timeout_ms = 15000", "timeout_ms = 1999", "timeout_ms is 1999; give 2000 to 600000"),
+            (
+                "order_shares = 1000",
+                "order_shares = 1000000",
+                "limits.order_shares is 1000000; give 1 to 999999",
+            ),
             (
                 "user = \"ferro\"",
                 "user = \"ferrocx\"",
@@ -570,7 +625,23 @@ mod tests {
                 "limits.orders is 1000; give a power of two from 1 to 65536",
             ),
             ("retry_us = 2000", "retry_us = 99", "feed.retry_us is 99; give 100 to 10000000"),
+            ("pace_us = 100 ", "pace_us = 0 ", "feed.pace_us is 0; give 1 to 1000000"),
             ("attempts = 5", "attempts = 100001", "feed.attempts is 100001; give 0 to 100000"),
+            (
+                "window = 65536",
+                "window = 65535",
+                "feed.window is 65535; give a power of two from 2 to 16777216",
+            ),
+            (
+                "silence_ms = 2500",
+                "silence_ms = 1000",
+                "feed.silence_ms is 1000; give 1100 to 600000",
+            ),
+            (
+                "market = \"Q\"",
+                "market = \"N\"",
+                "market is `N`; give the letter that its halts name: Q, B or X",
+            ),
             ("levels = 4096", "levels = 0", "books.levels is 0; give 1 to 65536"),
         ] {
             let text = EXAMPLE.replacen(from, to, 1);
@@ -586,6 +657,14 @@ mod tests {
         let unknown = format!("colour = 1\n{EXAMPLE}");
         let why = format!("{:#}", Config::parse(&unknown).unwrap_err());
         assert!(why.contains("unknown field `colour`"), "{why}");
+    }
+
+    #[test]
+    fn a_firm_that_nobody_gave_is_doubted() {
+        let named = EXAMPLE.replace("firm = \"\"", "firm = \"FIRM\"");
+        assert_eq!(Config::parse(&named).unwrap().doubts(), [""; 0]);
+        let doubts = Config::parse(EXAMPLE).unwrap().doubts();
+        assert!(doubts.len() == 1 && doubts[0].starts_with("firm is blank"), "{doubts:?}");
     }
 
     #[test]

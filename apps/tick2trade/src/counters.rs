@@ -199,6 +199,7 @@ impl Counters {
                 ("malformed_answers", stats.malformed_answers),
                 ("broken_snapshots", stats.broken_snapshots),
                 ("held", stats.held),
+                ("stale", stats.stale),
                 ("unsent", stats.unsent),
             ],
         );
@@ -242,10 +243,11 @@ impl Counters {
                 ("rejected", rejected),
                 ("unanswered", unanswered),
                 ("next_answer", gateway.next_answer()),
+                ("short_way", gateway.line().orders()),
+                ("rehearsals", gateway.line().rehearsals()),
             ],
         );
         let tcp = gateway.line().stats();
-        let short = gateway.line().orders();
         self.add(
             format!("{part}, last connection"),
             [
@@ -256,7 +258,6 @@ impl Counters {
                 ("probes", tcp.probes),
                 ("out_of_order", tcp.out_of_order),
                 ("refused", tcp.refused),
-                ("short_way", short),
             ],
         );
         self.add_tx(&format!("{part}, send queue"), gateway.line().tx());

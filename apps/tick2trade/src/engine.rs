@@ -15,12 +15,13 @@
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
-use crate::book::{self, Book, BookError, Books, BooksConfig, Change};
+use crate::book::{self, Book, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrderEvent, OrdersConfig, Refused, Watched};
 use crate::proto::glimpse::SnapshotMessage;
 use crate::proto::itch::{Message, StockDirectory};
 use crate::proto::{mold, ouch};
+use crate::risk::Stop;
 use crate::strategy::{Desk, MarketEvent, Notes, Outbox, Strategy, Trade};
 use thiserror::Error;
 
@@ -60,12 +61,15 @@ pub struct EngineStats {
     pub malformed_messages: u64,
     /// Messages of the feed of a kind that is not known.
     pub unknown_messages: u64,
-    /// Answers that are none.
+    /// Answers that are none, or cannot be read to their end. What moves shares, and cannot be read
+    /// at all, is an [`OrderEvent::Mismatch`] besides.
     pub malformed_answers: u64,
     /// Snapshots whose end cannot be read, or names a message that the feed is not near.
     pub broken_snapshots: u64,
-    /// Times that the books were given up, for a snapshot to come: [`Engine::hold`].
+    /// Times that the books were given up, for a snapshot that began to come.
     pub held: u64,
+    /// Times that the books fell behind the market: [`MarketEvent::Stale`].
+    pub stale: u64,
     /// Orders and cancels that the connection did not take.
     pub unsent: u64,
 }
@@ -86,6 +90,8 @@ pub enum Snapshot {
 pub struct Engine<S> {
     arbiter: Arbiter,
     market: Market<S>,
+    /// What comes may have waited in a queue while nobody looked.
+    has_backlog: bool,
 }
 
 /// All that a message of the feed changes.
@@ -113,13 +119,17 @@ impl<S: Strategy> Engine<S> {
             books.stocks.clone_from(&config.orders.symbols);
         }
         let symbols = config.orders.symbols.clone();
+        let mut entry = OrderEntry::new(config.orders)?;
+        // Until the feed is heard.
+        entry.set_stale(true);
         Ok(Self {
             arbiter: Arbiter::new(config.feed)?,
+            has_backlog: false,
             market: Market {
                 books: Books::new(books)?,
                 locates: vec![0; symbols.len()].into(),
                 symbols,
-                entry: OrderEntry::new(config.orders)?,
+                entry,
                 strategy,
                 stats: EngineStats::default(),
                 notes: Notes::default(),
@@ -140,27 +150,53 @@ impl<S: Strategy> Engine<S> {
             return market.message(message, now_ns, outbox);
         }
         self.arbiter.receive(source, &packet, now_ns, |event| market.event(event, now_ns, outbox));
+        self.follow(now_ns, outbox);
+    }
+
+    /// Whether what comes from now on may have waited in a queue while nobody looked: until it did
+    /// not, the books are behind, whatever the numbers of messages say.
+    pub fn set_backlog(&mut self, has_backlog: bool, now_ns: u64, outbox: &mut impl Outbox) {
+        self.has_backlog = has_backlog;
+        self.follow(now_ns, outbox);
+    }
+
+    /// Whether the books may be behind for what waited in a queue.
+    pub const fn has_backlog(&self) -> bool {
+        self.has_backlog
+    }
+
+    /// Tells the strategy if the books have fallen behind the market, or have caught up: the one
+    /// place where either is said.
+    #[inline]
+    fn follow(&mut self, now_ns: u64, outbox: &mut impl Outbox) {
+        let is_stale = self.has_backlog || !self.arbiter.is_live();
+        if is_stale != self.market.is_stale() {
+            self.market.turn(is_stale, now_ns, outbox);
+        }
     }
 
     /// Takes a counted message of the exchange, in its order.
     pub fn answer(&mut self, message: &[u8], now_ns: u64, outbox: &mut impl Outbox) {
         let market = &mut self.market;
-        let Ok((answer, _)) = ouch::Answer::parse(message) else {
-            market.stats.malformed_answers += 1;
-            return;
+        let event = match ouch::Answer::parse(message) {
+            Ok((answer, _)) => market.entry.answer(&answer),
+            Err(_) => {
+                market.stats.malformed_answers += 1;
+                let Some(event) = market.entry.malformed(message) else { return };
+                event
+            }
         };
-        let event = market.entry.answer(&answer);
         market.ask(now_ns, outbox);
         market.tell_of_order(event, now_ns, outbox);
     }
 
     /// Takes a message of a snapshot, by its number in its session: the first one empties the
-    /// books, the last one goes on with the feed, of which everything was held. Before that the
-    /// strategy hears nothing, and has no book to look at. A feed that has begun takes no snapshot:
-    /// it is whole.
+    /// books, and the feed is held until the last one, which goes on with it. In between the
+    /// strategy hears nothing, and has no book to look at; before the first, the feed goes on
+    /// whatever becomes of the server. An engine that wants none takes none: it is whole.
     ///
-    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and
-    /// after [`Engine::hold`].
+    /// For an engine whose [`ArbiterConfig::start`] is [`Start::Held`](feed::Start::Held), and for
+    /// one that [wants one](Engine::wants_snapshot).
     pub fn snapshot(
         &mut self,
         number: u64,
@@ -169,7 +205,12 @@ impl<S: Strategy> Engine<S> {
         outbox: &mut impl Outbox,
     ) -> Snapshot {
         if self.arbiter.next() != 0 {
-            return Snapshot::Whole;
+            if number != 1 || !self.wants_snapshot() {
+                return Snapshot::Whole;
+            }
+            self.arbiter.wait_for_snapshot();
+            self.market.stats.held += 1;
+            self.follow(now_ns, outbox);
         }
         let market = &mut self.market;
         if number == 1 {
@@ -184,6 +225,7 @@ impl<S: Strategy> Engine<S> {
                 market.find_locates();
                 market.tell(MarketEvent::Joined, now_ns, outbox);
                 self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
+                self.follow(now_ns, outbox);
                 Snapshot::Whole
             }
             _ => {
@@ -200,28 +242,21 @@ impl<S: Strategy> Engine<S> {
         self.market.is_broken
     }
 
-    /// Gives the books up, and holds the feed until a snapshot is whole: [`Engine::snapshot`]. No
-    /// order leaves meanwhile, for there is no book to compare it with.
-    pub fn hold(&mut self) {
-        self.arbiter.wait_for_snapshot();
-        self.market.books.suspect_all();
-        self.market.is_broken = false;
-        self.market.stats.held += 1;
-    }
-
-    /// Does what is due: tells the strategy of the time that it asked for, and says which messages
-    /// to ask for, if any.
+    /// Does what is due: tells the strategy of the time that it asked for, or that the feed is
+    /// silent, and says which messages to ask for, if any.
     pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
         let market = &mut self.market;
         if market.notes.wake_ns <= now_ns {
             market.notes.wake_ns = u64::MAX;
             market.tell(MarketEvent::Time, now_ns, outbox);
         }
-        self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox))
+        let request = self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox));
+        self.follow(now_ns, outbox);
+        request
     }
 
-    /// When [`Engine::poll`] has something to do; `None` while nothing is missing and the strategy
-    /// waits for no time.
+    /// When [`Engine::poll`] has something to do; `None` while nothing is missing, no feed could
+    /// fall silent, and the strategy waits for no time.
     pub fn poll_at(&self) -> Option<u64> {
         let wake_at = Some(self.market.notes.wake_ns).filter(|&wake_ns| wake_ns != u64::MAX);
         self.arbiter.poll_at().map_or(wake_at, |at| Some(at.min(self.market.notes.wake_ns)))
@@ -323,10 +358,9 @@ impl<S: Strategy> Market<S> {
                 return false;
             }
         }
-        let mut from = 0;
-        while let Some((urn, next)) = self.entry.left_by_refusal(from) {
-            from = next;
+        while let Some(urn) = self.entry.left_by_refusal() {
             if !self.entry.cancel(urn, now_ns).is_ok_and(|packet| outbox.send(&packet)) {
+                self.entry.left_not_sent(urn);
                 return false;
             }
         }
@@ -360,6 +394,22 @@ impl<S: Strategy> Market<S> {
         }
     }
 
+    /// Whether the strategy was told that the books are behind, or was not told yet that they are
+    /// not.
+    #[inline]
+    const fn is_stale(&self) -> bool {
+        self.entry.risk().is_stopped_by(Stop::Stale)
+    }
+
+    /// The books fall behind the market, or have caught up.
+    #[cold]
+    fn turn(&mut self, is_stale: bool, now_ns: u64, outbox: &mut dyn Outbox) {
+        self.entry.set_stale(is_stale);
+        self.stats.stale += u64::from(is_stale);
+        let event = if is_stale { MarketEvent::Stale } else { MarketEvent::Live };
+        self.tell(event, now_ns, outbox);
+    }
+
     /// No books, as in the morning.
     fn empty(&mut self) {
         self.books.clear();
@@ -372,14 +422,11 @@ impl<S: Strategy> Market<S> {
         self.is_broken = true;
     }
 
-    /// Notes that a message did not fit its book.
+    /// Notes that a message did not fit the book of a locate: a snapshot would mend that, unless
+    /// the book is too small for its market, or there is no room for it at all.
     #[cold]
-    fn misfit(&mut self, error: BookError) {
-        let is_full = matches!(
-            error,
-            BookError::NoBook(_) | BookError::NoOrderSlot(_) | BookError::NoLevel { .. }
-        );
-        self.is_broken |= !is_full;
+    fn misfit(&mut self, locate: u16) {
+        self.is_broken |= self.books.get(locate).is_some_and(|book| !book.is_too_small());
     }
 
     /// Applies a message of a snapshot. One that cannot be makes every book suspect.
@@ -389,8 +436,8 @@ impl<S: Strategy> Market<S> {
             return self.suspect_all();
         };
         // What does not fit makes its book suspect, and is counted there.
-        if let Err(error) = self.books.apply(&message) {
-            self.misfit(error);
+        if self.books.apply(&message).is_err() {
+            self.misfit(u16::from_be_bytes([bytes[1], bytes[2]]));
         }
     }
 
@@ -432,9 +479,9 @@ impl<S: Strategy> Market<S> {
                 }
             }
             Ok(None) => self.beside_books(&message, now_ns, outbox),
-            Err(error) => {
-                self.misfit(error);
+            Err(_) => {
                 let locate = u16::from_be_bytes([bytes[1], bytes[2]]);
+                self.misfit(locate);
                 self.tell(MarketEvent::Suspect(locate), now_ns, outbox);
             }
         }

@@ -8,8 +8,12 @@
 //! | replaying | the day's answers come; the exchange was asked for the next number | it answers |
 //! | open | orders pass | the connection or the session ends |
 //! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
-//! | done | the exchange said that the day is over, or refused the login | - |
+//! | done | the exchange said that the day is over, or refuses the login for good | - |
 //! | closed | we logged out: [`Gateway::log_out`] | - |
+//!
+//! A login that is refused before any was taken is refused for good. One of somebody who was logged
+//! in is tried again for a minute: the exchange may not have noticed yet that his last session is
+//! over.
 //!
 //! The first login is for what is new only: its answer says how many answers there are. If any of
 //! them was not seen, another connection logs in for the first of those. What an earlier connection
@@ -44,6 +48,10 @@ use crate::tcp::{self, Closed};
 const MAX_PACKET: usize = 1024;
 /// Bytes of answers that come in one frame.
 const MAX_BYTES: usize = 2048;
+/// Time between a login that was refused, of somebody who was logged in before, and the next, ns;
+/// and how many are refused in a row before that is for good.
+const REFUSED_NS: u64 = 1_000_000_000;
+const REFUSALS: u32 = 60;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 /// Ports that connections leave from, one after the other.
@@ -126,6 +134,8 @@ pub struct Gateway {
     resume: (soup::Session, u64),
     /// One above the last answer that there was when this session began; `None` until it is known.
     end: Option<u64>,
+    /// Logins that may be refused before that is for good.
+    refusals_left: u32,
     key: RandomState,
     port: u16,
     /// When the session last came nearer to being open, before it is.
@@ -167,6 +177,7 @@ impl Gateway {
             outbox,
             resume: (Text::BLANK, 1),
             end: None,
+            refusals_left: 0,
             key,
             port,
             progress_ns: now_ns,
@@ -264,6 +275,7 @@ impl Gateway {
                 }
                 ClientEvent::LoggedIn { session, next } => {
                     *state = GatewayState::Replaying;
+                    self.refusals_left = REFUSALS;
                     self.progress_ns = now_ns;
                     if self.config.is_snapshot {
                         continue;
@@ -272,6 +284,10 @@ impl Gateway {
                     if self.end.is_none() {
                         self.end = Some(next);
                         if next != self.resume.1 {
+                            // This session ends before the other begins.
+                            self.outbox.clear();
+                            soup.log_out(now_ns, &mut self.outbox);
+                            line.send_bytes(&self.outbox);
                             return self.connect(now_ns);
                         }
                     }
@@ -417,9 +433,11 @@ impl Gateway {
             && matches!(self.line.state(), tcp::State::Closed(_))
     }
 
-    /// The station that leads to the exchange from the next connection on.
-    pub const fn set_station(&mut self, station: MacAddr) {
+    /// The station that leads to the exchange from now on: a connection that runs goes on there,
+    /// as when a router's spare takes its address over.
+    pub fn set_station(&mut self, station: MacAddr) {
         self.config.remote.0 = station;
+        self.line.set_station(station);
     }
 
     fn end(&mut self, ended: Ended, now_ns: u64) {
@@ -429,7 +447,11 @@ impl Gateway {
             Ended::EndOfSession => return self.done(ended),
             Ended::Rejected(_) => {
                 self.stats.rejected += 1;
-                return self.done(ended);
+                let Some(left) = self.refusals_left.checked_sub(1) else {
+                    return self.done(ended);
+                };
+                self.refusals_left = left;
+                return self.wait_for(REFUSED_NS.max(self.config.retry_ns), now_ns);
             }
             Ended::Silent => self.stats.silent += 1,
             Ended::Protocol(_) => self.stats.broken += 1,
@@ -444,10 +466,14 @@ impl Gateway {
     }
 
     fn wait(&mut self, now_ns: u64) {
+        self.wait_for(self.config.retry_ns, now_ns);
+    }
+
+    fn wait_for(&mut self, pause_ns: u64, now_ns: u64) {
         self.line.open(false);
         self.line.close();
         self.end = None;
-        self.state = GatewayState::Waiting(now_ns.saturating_add(self.config.retry_ns));
+        self.state = GatewayState::Waiting(now_ns.saturating_add(pause_ns));
     }
 
     fn connect(&mut self, now_ns: u64) {
@@ -468,6 +494,8 @@ fn connection(config: &GatewayConfig, port: u16) -> tcp::Config {
     local.set_port(port);
     tcp::Config {
         give_up_ns: config.timeout_ms.saturating_mul(MS),
+        // Not in front of what an answer leads to: an order says it, or else the next poll does.
+        ack_delay_ns: 1,
         ..tcp::Config::new((mac, local), config.remote)
     }
 }

@@ -14,7 +14,7 @@ use crate::latency::now_ns;
 use crate::proto::ouch::{AccountQuery, answers::AccountQueryAnswered};
 use crate::proto::soup::{Client, ClientConfig, ClientEvent, Splitter};
 use crate::strategy::{Outbox, Strategy};
-use crate::timed::{SendTimes, Stages, Timed};
+use crate::timed::{FirstOrder, Stages, Timed};
 use crate::trader::TraderConfig;
 
 /// Bytes of the longest datagram or read.
@@ -38,15 +38,44 @@ pub enum Waiting {
 struct SocketLine {
     stream: TcpStream,
     is_open: bool,
-    times: SendTimes,
+    first: FirstOrder,
+    /// The end of a packet of which the socket took the beginning alone: it goes before all others.
+    rest: Vec<u8>,
+}
+
+impl SocketLine {
+    /// Writes what a packet lacks, if one does; `false` if the socket does not take all of it now.
+    fn flush(&mut self) -> io::Result<bool> {
+        while !self.rest.is_empty() {
+            let Some(len) = there(self.stream.write(&self.rest))? else { return Ok(false) };
+            self.rest.drain(..len);
+        }
+        Ok(true)
+    }
+
+    /// Writes packets; `false` if the socket takes nothing now. What it takes a part of has left.
+    fn write(&mut self, packets: &[u8]) -> io::Result<bool> {
+        if !self.flush()? {
+            return Ok(false);
+        }
+        let Some(len) = there(self.stream.write(packets))? else { return Ok(false) };
+        self.rest.extend_from_slice(&packets[len..]);
+        Ok(true)
+    }
 }
 
 impl Outbox for SocketLine {
     fn send(&mut self, packet: &[u8]) -> bool {
         let asked_ns = now_ns();
-        let is_sent = self.is_open && self.stream.write(packet).is_ok_and(|n| n == packet.len());
-        self.times = SendTimes { asked_ns, rung_ns: now_ns(), frame: None };
+        let is_sent = self.is_open && self.write(packet).unwrap_or(false);
+        if is_sent {
+            self.first.sent(asked_ns, now_ns(), None);
+        }
         is_sent
+    }
+
+    fn told(&mut self, at_ns: u64) {
+        self.first.told(at_ns);
     }
 }
 
@@ -75,7 +104,7 @@ impl<S: Strategy> KernelTrader<S> {
         let why = |what: String| {
             move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
         };
-        let engine = Engine::new(config.engine.clone(), Timed::new(strategy));
+        let engine = Engine::new(config.engine.clone(), Timed::new(strategy, true));
         let engine = engine.map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
         let socket = |at: SocketAddrV4| -> io::Result<UdpSocket> {
             let socket = UdpSocket::bind(at).map_err(why(format!("bind to {at}")))?;
@@ -101,8 +130,9 @@ impl<S: Strategy> KernelTrader<S> {
             ..ClientConfig::default()
         };
         let soup = Client::new(login, now_ns(), &mut outbox);
-        let mut line = SocketLine { stream, is_open: false, times: SendTimes::default() };
-        line.stream.write_all(&outbox)?;
+        let (first, rest) = (FirstOrder::default(), Vec::with_capacity(1024));
+        let mut line = SocketLine { stream, is_open: false, first, rest };
+        line.write(&outbox)?;
         let epoll = match waiting {
             Waiting::Busy => None,
             Waiting::Epoll => {
@@ -139,13 +169,18 @@ impl<S: Strategy> KernelTrader<S> {
             let mut events: [std::mem::MaybeUninit<epoll::Event>; 4] =
                 [const { std::mem::MaybeUninit::uninit() }; 4];
             let wait = Timespec { tv_sec: 0, tv_nsec: WAIT.as_nanos() as _ };
-            epoll::wait(set, &mut events[..], Some(&wait))?;
+            match epoll::wait(set, &mut events[..], Some(&wait)) {
+                // A signal's handler ran: there is no more to it than that.
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
         let mut is_busy = false;
         for source in [Source::A, Source::B, Source::Retransmission] {
             is_busy |= self.datagrams(source)?;
         }
         is_busy |= self.bytes()?;
+        self.line.flush()?;
         let now = now_ns();
         if let Some(Request { packet, .. }) = self.engine.poll(now, &mut self.line) {
             is_busy = true;
@@ -157,7 +192,7 @@ impl<S: Strategy> KernelTrader<S> {
         }
         if !self.outbox.is_empty() {
             is_busy = true;
-            self.line.stream.write_all(&self.outbox)?;
+            self.line.write(&self.outbox)?;
         }
         Ok(is_busy)
     }
@@ -176,10 +211,10 @@ impl<S: Strategy> KernelTrader<S> {
         while let Some(len) = there(socket.recv(&mut self.buffer))? {
             is_busy = true;
             let now = now_ns();
-            self.line.times = SendTimes::default();
+            self.line.first.begin();
             self.engine.feed(source, &self.buffer[..len], now, &mut self.line);
-            if self.line.times.rung_ns != 0 {
-                self.stages.record(now, self.engine.strategy().told_ns(), self.line.times);
+            if let Some(times) = self.line.first.take() {
+                self.stages.record(now, times);
             }
         }
         Ok(is_busy)
@@ -201,7 +236,7 @@ impl<S: Strategy> KernelTrader<S> {
                         self.outbox.clear();
                         let query = AccountQuery { kind: AccountQuery::KIND };
                         if self.soup.send(query.as_bytes(), now, &mut self.outbox) {
-                            self.line.stream.write_all(&self.outbox)?;
+                            self.line.write(&self.outbox)?;
                         }
                     }
                     ClientEvent::Sequenced { payload, .. } => {
@@ -223,7 +258,7 @@ impl<S: Strategy> KernelTrader<S> {
 
     /// Forgets the times so far.
     pub fn forget_times(&mut self) {
-        self.stages = Stages::default();
+        self.stages.forget();
     }
 
     /// Where the time went.
@@ -240,5 +275,46 @@ fn there(result: io::Result<usize>) -> io::Result<Option<usize>> {
             Ok(None)
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// The peer reads nothing for a while, then everything: whole packets, each that was sent.
+    #[test]
+    fn a_packet_that_leaves_in_parts_is_one_packet() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let (first, rest) = (FirstOrder::default(), Vec::new());
+        let mut line = SocketLine { stream, is_open: true, first, rest };
+        let (mut sent, mut packet) = (0_u32, vec![0; 9_973]);
+        while line.rest.is_empty() && {
+            packet[..4].copy_from_slice(&sent.to_be_bytes());
+            line.send(&packet)
+        } {
+            sent += 1;
+        }
+        // One is on its way in part, unless the socket's room ended with a packet.
+        line.first.begin();
+        line.first.told(1);
+        assert!(!line.send(&packet), "nothing goes before its end");
+        assert!(line.first.take().is_none(), "what was not sent has no times");
+        let mut heard = Vec::new();
+        let mut bytes = vec![0; BYTES];
+        while heard.len() < sent as usize * packet.len() {
+            let len = peer.read(&mut bytes).unwrap();
+            heard.extend_from_slice(&bytes[..len]);
+            line.flush().unwrap();
+        }
+        for (number, packet) in (0..sent).zip(heard.chunks(packet.len())) {
+            assert_eq!(packet[..4], number.to_be_bytes());
+        }
+        assert!(line.rest.is_empty() && sent > 1);
     }
 }

@@ -60,6 +60,7 @@ pub mod feed;
 pub mod gateway;
 pub mod kernel;
 pub mod latency;
+mod later;
 pub mod measure;
 pub mod operate;
 pub mod order_line;

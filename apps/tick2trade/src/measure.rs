@@ -219,6 +219,7 @@ fn venue_config(plan: &Plan) -> VenueConfig {
     let mut config = VenueConfig {
         loss_ppm: [plan.loss_ppm; 2],
         reorder_ppm: [plan.reorder_ppm; 2],
+        room: (plan.warm_up + plan.ticks) as usize,
         ..VenueConfig::default()
     };
     config.crowd.seed = plan.seed;
@@ -481,7 +482,7 @@ fn exchange(
     let (mut watch, mut is_idle) = (Watch::start(now_ns()), false);
     let until = now_ns() + PATIENCE_NS;
     while phase.get() < Phase::OPEN {
-        venue.poll(now_ns());
+        venue.poll(now_ns);
         if now_ns() > until {
             phase.set(Phase::OVER);
             bail!("nobody traded within {} s", PATIENCE_NS / 1_000_000_000);
@@ -505,7 +506,7 @@ fn exchange(
                     break;
                 }
                 is_late = false;
-                is_idle = !venue.poll(now);
+                is_idle = !venue.poll(now_ns);
             }
             // What follows is work.
             is_idle = false;
@@ -516,7 +517,7 @@ fn exchange(
                 venue.offer(SHARES, PRICE, now_ns);
                 let until = now_ns() + PATIENCE_NS;
                 while plan.waits && venue.stats().taken <= tick {
-                    venue.poll(now_ns());
+                    venue.poll(now_ns);
                     if now_ns() > until || phase.get() == Phase::OVER {
                         phase.set(Phase::OVER);
                         bail!("offer {tick} was not taken");
@@ -537,7 +538,7 @@ fn exchange(
             || phase.get() == Phase::OVER
     };
     while now_ns() < until || !is_heard(venue.sent()) {
-        venue.poll(now_ns());
+        venue.poll(now_ns);
         // The last packet may be one that was lost.
         if now_ns() >= say {
             say = now_ns() + LINGER_NS / 10;

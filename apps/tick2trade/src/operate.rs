@@ -1,6 +1,7 @@
 //! The trader as a program: what its file says, on a device, until the day is over.
 
 use std::fs;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -15,8 +16,10 @@ use ferrocx_app_common::signal::Stop;
 use crate::capture::{Capture, Captured};
 use crate::cli;
 use crate::config::{Config, EXAMPLE, Traded};
+use crate::counters::Counters;
 use crate::gateway::GatewayState;
 use crate::latency::{self, Row};
+use crate::later::Later;
 use crate::proto::soup::Ended;
 use crate::signals::Asked;
 use crate::strategy::{Quoter, Strategy, Taker};
@@ -81,6 +84,7 @@ fn read(path: &Path) -> Result<Config> {
 /// One sentence: the file, the device, the exchange or a group cannot be had.
 pub fn trade(args: &cli::Trade) -> Result<()> {
     let config = load(args)?;
+    config.doubts().iter().for_each(|doubt| eprintln!("{doubt}"));
     if args.check {
         println!("the file is right: {}", config.summary());
         return Ok(());
@@ -165,6 +169,11 @@ struct Run<'a, S> {
     capture: Option<Capture>,
     port: Port,
     trader: Trader<S>,
+    /// It was said that there are no snapshots.
+    is_warned: bool,
+    /// Write what is said while the core polls: reports, and what must not wait behind those.
+    reports: Later,
+    warnings: Later,
 }
 
 impl<S: Strategy> Run<'_, S> {
@@ -180,23 +189,40 @@ impl<S: Strategy> Run<'_, S> {
                     is_open = true;
                     let orders = self.trader.engine().orders();
                     let (next, stand) = (orders.next_urn(), orders.count());
-                    println!("order entry is open, the next order is {next}, {stand} stand");
+                    let text =
+                        format!("order entry is open, the next order is {next}, {stand} stand\n");
+                    self.reports.run(move || say(&text, io::stdout()));
                 }
                 GatewayState::Done(why @ Ended::Rejected(_)) => bail!("no order entry: {why}"),
                 GatewayState::Done(why) => {
-                    println!("{why}");
+                    self.reports.run(move || say(&format!("{why}\n"), io::stdout()));
                     return Ok(true);
                 }
                 _ => {}
             }
             if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = self.trader.joining() {
-                bail!("no snapshot to join by: {why}");
+                // Who has books goes on with them: those that may be wrong are not traded on.
+                let has_books = self.trader.engine().arbiter().next() != 0;
+                ensure!(
+                    has_books || !self.config.trader.joins_late,
+                    "no snapshot to join by: {why}"
+                );
+                if !std::mem::replace(&mut self.is_warned, true) {
+                    let text =
+                        format!("no snapshots: {why}: books that lose messages stay suspect\n");
+                    self.warnings.run(move || say(&text, io::stderr()));
+                }
             }
             if asked.takes_kill() {
                 self.kill();
             }
             if asked.takes_report() {
-                self.report()?;
+                let report = self.report();
+                self.reports.run(move || {
+                    if let Err(why) = report.write() {
+                        say(&format!("no report: {why:#}\n"), io::stderr());
+                    }
+                });
             }
         }
         Ok(false)
@@ -205,15 +231,20 @@ impl<S: Strategy> Run<'_, S> {
     /// Throws the kill switch, and makes the file that keeps it thrown over a restart.
     fn kill(&mut self) {
         let is_told = self.trader.kill();
-        eprintln!(
-            "the kill switch is thrown: no order leaves, and the exchange {}",
-            if is_told { "was told to cancel all" } else { "is told when order entry opens" }
-        );
-        let Some(file) = &self.config.kill_file else { return };
-        if let Err(error) = fs::write(file, "remove this file, and start with --enable\n") {
+        let told =
+            if is_told { "was told to cancel all" } else { "is told when order entry opens" };
+        let mut text =
+            format!("the kill switch is thrown: no order leaves, and the exchange {told}\n");
+        // At once: it is to be there whatever becomes of this program.
+        if let Some(file) = &self.config.kill_file
+            && let Err(error) = fs::write(file, "remove this file, and start with --enable\n")
+        {
             let file = file.display();
-            eprintln!("{file}: {error}: only the exchange will know of the kill behind a restart");
+            text += &format!(
+                "{file}: {error}: only the exchange will know of the kill behind a restart\n"
+            );
         }
+        self.warnings.run(move || say(&text, io::stderr()));
     }
 
     /// Where the time went so far, if it is measured.
@@ -224,60 +255,28 @@ impl<S: Strategy> Run<'_, S> {
         rows.into_iter().chain([whole]).collect()
     }
 
-    /// Prints all counts, and where the time went, and writes the counts where the command line
-    /// says.
-    fn report(&mut self) -> Result<()> {
-        let counters = self.trader.counters();
-        let mut text = counters.text();
-        let times = self.times();
-        if times.iter().any(|row| !row.times.is_empty()) {
-            text += &latency::table(&times);
-            text += &format!(
-                "wire to book: the device's clock is known to {} ns\n",
-                self.trader.stamp_error_ns().unwrap_or(0)
-            );
+    /// All counts, and where the time went: a copy, for who writes them.
+    fn report(&mut self) -> Report {
+        Report {
+            counters: self.trader.counters(),
+            times: self.times(),
+            stamp_error_ns: self.trader.stamp_error_ns().unwrap_or(0),
+            json: self.json.cloned(),
         }
-        if self.json == Some(&JsonTarget::Stdout) {
-            eprint!("{text}");
-        } else {
-            print!("{text}");
-        }
-        if let Some(target) = self.json {
-            target.write(&counters)?;
-        }
-        Ok(())
     }
 
-    /// Cancels what stands, logs out, and prints what there is then.
+    /// Cancels what stands, logs out, and prints what there is then. What may stand is said before
+    /// anything else that went wrong.
     fn end(mut self, is_over: bool) -> Result<()> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
-        self.report()?;
-        if let Some(Captured { frames, lost }) =
-            self.capture.take().map(Capture::finish).transpose()?
-        {
-            eprintln!("{frames} frames captured, {lost} lost for want of room");
+        // Nothing is left that would have to wait for who reads nothing.
+        self.warnings.finish();
+        if let count @ 1.. = self.reports.finish() {
+            say(&format!("{count} reports were not written: nobody read them\n"), io::stderr());
         }
-        if let Some(path) = self.svg {
-            let picture = latency::svg("from wire to wire", &self.times());
-            fs::write(path, picture).with_context(|| path.display().to_string())?;
-        }
-        let orders = self.trader.engine().orders();
-        let position = orders.risk().exposure(0).map_or(0, |exposure| exposure.position);
-        let summary = format!(
-            "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; \
-             {position} shares",
-            self.trader.engine().arbiter().next().saturating_sub(1),
-            self.trader.engine().arbiter().stats().lost,
-            orders.next_urn(),
-            orders.count(),
-            orders.mismatches(),
-        );
-        if self.json == Some(&JsonTarget::Stdout) {
-            eprintln!("{summary}");
-        } else {
-            println!("{summary}");
-        }
+        let written = self.write_all_of_it();
+        self.summarise();
         ensure!(
             is_over || closing.is_known,
             "order entry was never open: orders of an earlier run may stand; ask the exchange"
@@ -287,7 +286,83 @@ impl<S: Strategy> Run<'_, S> {
             "{} orders may still stand, the exchange did not answer; start again, or call it",
             closing.standing
         );
+        ensure!(
+            is_over || !closing.has_strays,
+            "answers did not fit our orders, so that others may stand which are not known here: \
+             the exchange did not say that all are cancelled; call it"
+        );
+        written
+    }
+
+    /// The report, the capture and the picture.
+    fn write_all_of_it(&mut self) -> Result<()> {
+        let reported = self.report().write();
+        if let Some(Captured { frames, lost }) =
+            self.capture.take().map(Capture::finish).transpose()?
+        {
+            let text = format!("{frames} frames captured, {lost} lost for want of room\n");
+            say(&text, io::stderr());
+        }
+        if let Some(path) = self.svg {
+            let picture = latency::svg("from wire to wire", &self.times());
+            fs::write(path, picture).with_context(|| path.display().to_string())?;
+        }
+        reported
+    }
+
+    /// The last line.
+    fn summarise(&self) {
+        let orders = self.trader.engine().orders();
+        let position = |(security, symbol)| {
+            let held = orders.risk().exposure(security).map_or(0, |exposure| exposure.position);
+            format!("{held} shares of {symbol}")
+        };
+        let positions: Vec<_> = orders.symbols().iter().enumerate().map(position).collect();
+        let summary = format!(
+            "{} messages, {} lost; next order {}, {} stand, {} answers that do not fit; \
+             {}\n",
+            self.trader.engine().arbiter().next().saturating_sub(1),
+            self.trader.engine().arbiter().stats().lost,
+            orders.next_urn(),
+            orders.count(),
+            orders.mismatches(),
+            positions.join(", "),
+        );
+        tell(&summary, self.json);
+    }
+}
+
+/// All counts of a moment, where the time went up to then, and where both go.
+struct Report {
+    counters: Counters,
+    times: Vec<Row>,
+    stamp_error_ns: u64,
+    json: Option<JsonTarget>,
+}
+
+impl Report {
+    /// Prints it for people, and writes the counts where the command line says.
+    fn write(&self) -> Result<()> {
+        let mut text = self.counters.text();
+        if self.times.iter().any(|row| !row.times.is_empty()) {
+            text += &latency::table(&self.times);
+            text += &format!(
+                "wire to book: the device's clock is known to {} ns\n",
+                self.stamp_error_ns
+            );
+        }
+        tell(&text, self.json.as_ref());
+        self.json.as_ref().map_or(Ok(()), |target| target.write(&self.counters))?;
         Ok(())
+    }
+}
+
+/// Writes text for people where no JSON goes.
+fn tell(text: &str, json: Option<&JsonTarget>) {
+    if json == Some(&JsonTarget::Stdout) {
+        say(text, io::stderr());
+    } else {
+        say(text, io::stdout());
     }
 }
 
@@ -311,6 +386,8 @@ fn run<S: Strategy>(
         trader.record(recorders);
         capture = Some(started);
     }
+    let later = |name| Later::start(name).with_context(|| format!("no thread for {name}"));
+    let (reports, warnings) = (later("reports")?, later("warnings")?);
     // Not before: threads that are made inherit the core.
     match config.core {
         Some(core) => {
@@ -334,9 +411,26 @@ fn run<S: Strategy>(
     eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
     lock_memory();
     let (json, svg) = (args.json.as_ref(), args.svg.as_deref());
-    let mut run = Run { config, json, svg, capture, port, trader };
-    let is_over = run.trade(stop, asked)?;
-    run.end(is_over)
+    let mut run =
+        Run { config, json, svg, capture, port, trader, is_warned: false, reports, warnings };
+    let traded = run.trade(stop, asked);
+    finish(traded, |is_over| run.end(is_over))
+}
+
+/// Ends what was traded, however that ended: what stands is cancelled, or a sentence says that it
+/// may stand. Why it ended is said first.
+fn finish(traded: Result<bool>, end: impl FnOnce(bool) -> Result<()>) -> Result<()> {
+    let ended = end(traded.as_ref().is_ok_and(|&is_over| is_over));
+    match (traded, ended) {
+        (Ok(_), ended) => ended,
+        (Err(why), Ok(())) => Err(why),
+        (Err(why), Err(more)) => bail!("{why:#}; {more:#}"),
+    }
+}
+
+/// Writes text for people, to whom it may concern: a reader that is gone ends no trading.
+fn say(text: &str, mut out: impl Write) {
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 /// Whether a picture can be drawn there.
@@ -351,6 +445,8 @@ pub(crate) fn check_svg(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+
+    use anyhow::anyhow;
 
     use super::*;
 
@@ -423,6 +519,43 @@ mod tests {
         args.svg = Some("/no/such/x.svg".into());
         let error = load(&args).unwrap_err().to_string();
         assert_eq!(error, "--svg /no/such/x.svg: name a file in a folder that is there");
+    }
+
+    #[test]
+    fn whatever_ends_trading_what_stands_is_cancelled_and_both_reasons_are_said() {
+        let ended = std::cell::Cell::new(None);
+        let finish = |traded, end: Result<()>| {
+            finish(traded, |is_over| {
+                ended.set(Some(is_over));
+                end
+            })
+            .map_err(|why| why.to_string())
+        };
+        assert_eq!(finish(Ok(true), Ok(())), Ok(()));
+        assert_eq!(ended.take(), Some(true));
+        for end in [Ok(()), Err(anyhow!("2 may stand"))] {
+            let expected = if end.is_ok() { "no entry" } else { "no entry; 2 may stand" };
+            assert_eq!(finish(Err(anyhow!("no entry")), end), Err(expected.into()));
+            assert_eq!(ended.take(), Some(false));
+        }
+    }
+
+    #[test]
+    fn a_reader_that_is_gone_ends_nothing() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+        }
+        say("a line", Gone);
+        let mut heard = Vec::new();
+        say("a line", &mut heard);
+        assert_eq!(heard, b"a line");
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use self::waiting::{LOOKS, Watched};
 use crate::proto::ouch::{self, CancelOrder, EnterOrder, ReplaceOrder, Symbol};
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
-use crate::risk::{self, Intent, Risk};
+use crate::risk::{self, Intent, Risk, Stop};
 use trades::Trades;
 
 /// Bytes of an order as it is sent: the packet's header, the order, an empty appendage.
@@ -91,6 +91,9 @@ pub enum Refused {
     /// The order is being replaced: the answer is not known.
     #[error("order {0} is being replaced")]
     Replacing(u32),
+    /// The order is marked as a sale of what is held, and its replacement would sell short.
+    #[error("order {0} sells what is held, and its replacement would sell short; enter another")]
+    Short(u32),
     /// The exchange counts what traded of an order into what replaces it, and takes no more.
     #[error(
         "{shares} shares beside the {executed} that traded of the order; together {} at most are \
@@ -176,7 +179,9 @@ pub enum OrderEvent {
         lost: usize,
     },
     /// An answer about an order that does not stand, about more shares than it has, or that
-    /// declares a trade void which is none of the last 65,536: our books and the exchange's differ.
+    /// declares a trade void which is none of the last 65,536, or one that cannot be read: our
+    /// books and the exchange's differ. No order leaves any more, and everything is being
+    /// cancelled, what is not known here as well.
     Mismatch {
         /// Number that the answer has.
         urn: u32,
@@ -217,8 +222,11 @@ struct Standing {
     /// Shares that traded, of the orders too that it replaced.
     executed: u32,
     immediate: bool,
-    /// The order that shall take its place, 0 for none.
+    /// It is marked as a short sale.
+    is_short: bool,
+    /// The order that shall take its place, and the one whose place it shall take; 0 for none.
     successor: u32,
+    predecessor: u32,
 }
 
 const fn time_in_force(immediate: bool) -> u8 {
@@ -334,12 +342,14 @@ impl OrderEntry {
         let (urn, place) = self.free_place()?;
         self.risk.take(intent, now_ns)?;
         let symbol = self.symbols[intent.security];
+        let is_short = intent.side == Side::Sell && self.risk.is_short(intent.security, 0, 0);
         let order = EnterOrder {
             urn: urn.into(),
             quantity: intent.shares.into(),
             symbol,
             price: u64::from(intent.price).into(),
             time_in_force: time_in_force(immediate),
+            side: if is_short { ouch::SHORT } else { intent.side.letter() },
             ..EnterOrder::new(intent.side)
         };
         const PAYLOAD: usize = ENTER_LEN - soup::HEADER_LEN;
@@ -355,7 +365,9 @@ impl OrderEntry {
             left: intent.shares,
             executed: 0,
             immediate,
+            is_short,
             successor: 0,
+            predecessor: 0,
         });
         self.count += 1;
         self.next_urn = urn + 1;
@@ -384,7 +396,7 @@ impl OrderEntry {
     ) -> Result<u32, Refused> {
         let old_place = self.place(old_urn);
         let old = self.standing[old_place].as_ref().filter(|order| order.urn == old_urn);
-        let &Standing { security, side, executed, immediate, successor, .. } =
+        let &Standing { security, side, left, executed, immediate, is_short, successor, .. } =
             old.ok_or(Refused::Unknown(old_urn))?;
         if successor != 0 {
             return Err(Refused::Replacing(old_urn));
@@ -396,6 +408,12 @@ impl OrderEntry {
         let (urn, place) = self.free_place()?;
         let reference = collar(security as usize, side);
         let intent = Intent { security: security as usize, side, shares, price, reference };
+        // A replacement is marked as the order that it replaces: one that would sell more than is
+        // held needs the other mark.
+        let sells_more = side == Side::Sell && !is_short;
+        if sells_more && self.risk.is_short(intent.security, shares, left) {
+            return Err(Refused::Short(old_urn));
+        }
         self.risk.take(&intent, now_ns)?;
         let replace = ReplaceOrder {
             kind: ReplaceOrder::KIND,
@@ -413,9 +431,18 @@ impl OrderEntry {
         [out[0], out[1], out[2]] = [header[0], header[1], PacketType::UNSEQUENCED.0];
         out[soup::HEADER_LEN..REPLACE_LEN - 2].copy_from_slice(replace.as_bytes());
         out[REPLACE_LEN - 2..].fill(0);
-        let (left, successor) = (shares, 0);
-        let new = Standing { urn, security, side, price, left, executed, immediate, successor };
-        self.standing[place] = Some(new);
+        self.standing[place] = Some(Standing {
+            urn,
+            security,
+            side,
+            price,
+            left: shares,
+            executed,
+            immediate,
+            is_short,
+            successor: 0,
+            predecessor: old_urn,
+        });
         if let Some(old) = &mut self.standing[old_place] {
             old.successor = urn;
         }
@@ -425,8 +452,15 @@ impl OrderEntry {
     }
 
     /// Takes an order back that [`OrderEntry::enter`] or [`OrderEntry::replace`] made and the
-    /// connection did not take: it never left. Its number is used up, which the exchange allows.
+    /// connection did not take: it never left, and counts against no limit. To be called before
+    /// anything else is sent. Its number is used up, which the exchange allows.
     pub fn not_sent(&mut self, urn: u32) {
+        self.risk.message_not_sent();
+        self.never_was(urn);
+    }
+
+    /// The exchange never got an order: it is taken off, and what it should have replaced stands.
+    fn never_was(&mut self, urn: u32) {
         self.keep_predecessor(urn);
         if let Some(&mut order) = self.get(urn) {
             self.take_off(order, order.left);
@@ -434,20 +468,44 @@ impl OrderEntry {
     }
 
     /// A cancel of what is left of an order, as a packet for the session. Answers may still execute
-    /// it.
+    /// it, and its [successor](OrderEntry::successor) takes its place if the exchange heard of that
+    /// before: then the exchange passes over the cancel without a word.
+    ///
+    /// The first cancel of an order always passes; others, while one has no answer, pass if not too
+    /// many messages were sent.
     ///
     /// # Errors
-    /// [`Refused::Unknown`], or [`Refused::Risk`] if too many messages were sent.
+    /// [`Refused::Unknown`], or [`Refused::Risk`] of the rate.
     pub fn cancel(&mut self, urn: u32, now_ns: u64) -> Result<[u8; CANCEL_LEN], Refused> {
         self.get(urn).ok_or(Refused::Unknown(urn))?;
-        self.risk.message(now_ns)?;
-        self.waits[self.place(urn)] = Wait::for_cancel(urn);
+        let wait = &mut self.waits[urn as usize & (self.standing.len() - 1)];
+        if wait.is_for_cancel(urn) {
+            self.risk.message(now_ns)?;
+        } else {
+            self.risk.count_message(now_ns);
+        }
+        *wait = Wait::for_cancel(urn);
         let cancel = CancelOrder { kind: CancelOrder::KIND, urn: urn.into(), quantity: 0.into() };
         let mut packet = [0; CANCEL_LEN];
         packet[1..soup::HEADER_LEN]
             .copy_from_slice(&[const { CancelOrder::LEN as u8 + 1 }, PacketType::UNSEQUENCED.0]);
         packet[soup::HEADER_LEN..].copy_from_slice(cancel.as_bytes());
         Ok(packet)
+    }
+
+    /// The order that is to replace this one, if one is.
+    pub fn successor(&self, urn: u32) -> Option<u32> {
+        let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
+        order.map(|order| order.successor).filter(|&successor| successor != 0)
+    }
+
+    /// No order passes while the books are behind the market.
+    pub const fn set_stale(&mut self, is_stale: bool) {
+        if is_stale {
+            self.risk.stop(Stop::Stale);
+        } else {
+            self.risk.end_stop(Stop::Stale);
+        }
     }
 
     /// Shares of an order that may still trade; `None` if it does not stand.

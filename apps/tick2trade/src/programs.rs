@@ -46,12 +46,12 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
     }
     println!("waiting for {} at {}", venue.config().user, venue.config().address);
     while !venue.is_connected() && !stop.is_raised() {
-        venue.poll(now_ns());
+        venue.poll(now_ns);
     }
     let (mut next, interval_ns) = (now_ns(), args.interval_us * 1_000);
     for _ in 0..args.ticks {
         while now_ns() < next && !stop.is_raised() {
-            venue.poll(now_ns());
+            venue.poll(now_ns);
         }
         if stop.is_raised() {
             break;
@@ -63,11 +63,11 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
     // First the feed, for a second; then the member.
     for is_over in [false, true] {
         let limit = now_ns() + LATE_NS;
-        let (mut end, mut say, mut answered) = (now_ns() + END_NS, 0, venue.answers().len());
+        let (mut end, mut say, mut answered) = (now_ns() + END_NS, 0, venue.answered());
         while now_ns() < end {
-            venue.poll(now_ns());
-            if venue.answers().len() != answered {
-                answered = venue.answers().len();
+            venue.poll(now_ns);
+            if venue.answered() != answered {
+                answered = venue.answered();
                 end = (now_ns() + END_NS).min(limit);
             }
             if now_ns() >= say {
@@ -79,7 +79,7 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
             venue.dismiss();
         }
     }
-    let member = Member::of(venue.answers());
+    let member = Member::of(&venue.answers());
     println!(
         "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} \
          orders stand",
@@ -169,6 +169,7 @@ pub fn replay(args: &cli::Replay) -> Result<()> {
         books: 1,
         orders: REPLAY_ORDERS,
         levels: REPLAY_LEVELS,
+        ..BooksConfig::default()
     };
     let plan = replay::Plan {
         file: args.file.clone(),

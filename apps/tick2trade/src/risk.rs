@@ -8,6 +8,7 @@
 use thiserror::Error;
 
 use crate::proto::Side;
+use crate::proto::ouch::MAX_PRICE;
 
 /// What a trader may do at most. Every limit is on; there is no value that turns one off.
 #[derive(Debug, Clone)]
@@ -19,7 +20,8 @@ pub struct Limits {
     /// How far from the reference price an order may be priced, in hundredths of a percent of it.
     /// Default 500: five percent.
     pub collar_bp: u32,
-    /// Messages in any [`Limits::rate_window_ns`]. Default 1,000, at most 65,536.
+    /// Messages in any [`Limits::rate_window_ns`]. Default 1,000, at most 65,536. The first cancel
+    /// of an order counts, and is held up by no limit: an order that may leave may be taken back.
     pub rate: usize,
     /// Length of that time, ns. Default 1 s.
     pub rate_window_ns: u64,
@@ -64,6 +66,9 @@ pub enum Refused {
          restart hears again: no order leaves for the rest of this session"
     )]
     Doubtful,
+    /// The books are behind the market.
+    #[error("the feed is behind, silent or over: no order leaves until it is live")]
+    Stale,
     /// No shares, or more than one order may have.
     #[error("an order of {shares} shares; 1 to {limit} are allowed")]
     Shares {
@@ -80,6 +85,9 @@ pub enum Refused {
         /// The limit.
         limit: u64,
     },
+    /// A price that is none: nothing, or what the exchange takes for a market order.
+    #[error("price {0}; 1 to {MAX_PRICE} are possible, and what is above is a market order")]
+    Price(u32),
     /// No price is known to compare the order's with.
     #[error("no reference price: the book is empty, halted, or may be wrong")]
     NoReference,
@@ -205,6 +213,8 @@ pub struct Risk {
 /// Why no order passes at all. More than one may hold at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
+    /// [`Refused::Stale`].
+    Stale = 16,
     /// [`Refused::Overdue`].
     Overdue = 1,
     /// [`Refused::Doubtful`].
@@ -242,6 +252,9 @@ impl Risk {
         let (shares, price) = (order.shares, order.price);
         if shares == 0 || shares > limits.order_shares {
             return Err(Refused::Shares { shares, limit: limits.order_shares });
+        }
+        if price == 0 || u64::from(price) > MAX_PRICE {
+            return Err(Refused::Price(price));
         }
         let value = u64::from(shares) * u64::from(price);
         if value > limits.order_value {
@@ -282,25 +295,39 @@ impl Risk {
             Refused::Closing
         } else if self.is_stopped_by(Stop::Doubtful) {
             Refused::Doubtful
-        } else {
+        } else if self.is_stopped_by(Stop::Overdue) {
             Refused::Overdue
+        } else {
+            Refused::Stale
         }
     }
 
-    /// Counts a message against the rate: cancels are not held up by any other limit.
+    /// Counts a message against the rate.
     ///
     /// # Errors
     /// [`Refused::Rate`]; it was not counted.
     #[inline(always)]
     pub fn message(&mut self, now_ns: u64) -> Result<(), Refused> {
-        let place = &mut self.free_at_ns[self.next_place];
-        if now_ns < *place {
+        if now_ns < self.free_at_ns[self.next_place] {
             return Err(Refused::Rate { limit: self.free_at_ns.len() });
         }
-        *place = now_ns.saturating_add(self.limits.rate_window_ns);
+        self.count_message(now_ns);
+        Ok(())
+    }
+
+    /// Counts a message that the rate does not hold up, though it does those behind it.
+    #[inline(always)]
+    pub fn count_message(&mut self, now_ns: u64) {
+        self.free_at_ns[self.next_place] = now_ns.saturating_add(self.limits.rate_window_ns);
         let next = self.next_place + 1;
         self.next_place = if next == self.free_at_ns.len() { 0 } else { next };
-        Ok(())
+    }
+
+    /// The last message that was counted did not leave.
+    pub fn message_not_sent(&mut self) {
+        self.next_place = self.next_place.checked_sub(1).unwrap_or(self.free_at_ns.len() - 1);
+        // It was free then, or held what came longest ago.
+        self.free_at_ns[self.next_place] = 0;
     }
 
     /// Shares of an order stand whatever the limits say: the exchange says that they do.
@@ -360,6 +387,16 @@ impl Risk {
         self.stops
     }
 
+    /// Whether what stands to be sold of a security, and so many shares more and less, is more than
+    /// is held of it.
+    #[inline]
+    pub fn is_short(&self, security: usize, more: u32, less: u32) -> bool {
+        self.exposures.get(security).is_some_and(|exposure| {
+            let selling = exposure.selling.saturating_add(more.into()).saturating_sub(less.into());
+            exposure.position.saturating_sub_unsigned(selling) < 0
+        })
+    }
+
     /// What one security may still become.
     pub fn exposure(&self, security: usize) -> Option<Exposure> {
         self.exposures.get(security).copied()
@@ -404,6 +441,7 @@ mod tests {
     fn who_is_stopped_for_several_reasons_hears_the_gravest_until_each_has_ended() {
         let mut risk = Risk::new(limits(), 1);
         let stops = [
+            (Stop::Stale, Refused::Stale),
             (Stop::Overdue, Refused::Overdue),
             (Stop::Doubtful, Refused::Doubtful),
             (Stop::Closing, Refused::Closing),
@@ -430,6 +468,16 @@ mod tests {
         );
         assert_eq!(refusal(buy(1, 551)), "price 551 is more than 1000 basis points from 500");
         assert_eq!(refusal(buy(1, 449)), "price 449 is more than 1000 basis points from 500");
+        for price in [0, MAX_PRICE as u32 + 1, 2_000_000_000, u32::MAX] {
+            // Whatever else is allowed: the exchange would take some of them for any price.
+            let any = Limits { order_value: u64::MAX, credit: u64::MAX, ..limits() };
+            let order = Intent { reference: Some(MAX_PRICE as u32), ..buy(1, price) };
+            assert_eq!(Risk::new(any, 1).take(&order, 0), Err(Refused::Price(price)));
+        }
+        assert_eq!(
+            refusal(buy(1, 0)),
+            "price 0; 1 to 1999999900 are possible, and what is above is a market order"
+        );
         assert_eq!(
             refusal(Intent { reference: None, ..buy(1, 500) }),
             "no reference price: the book is empty, halted, or may be wrong"
@@ -550,6 +598,23 @@ mod tests {
         assert_eq!(risk.take(&buy(1, 500), 2 * S - 2), Ok(()));
         assert_eq!(risk.message(2 * S - 2), Err(Refused::Rate { limit: 3 }));
         assert_eq!(risk.message(2 * S - 1), Ok(()));
+    }
+
+    #[test]
+    fn what_did_not_leave_is_not_counted_and_what_cannot_be_held_up_is() {
+        let mut risk = Risk::new(limits(), 1);
+        for now in 0..100 {
+            assert_eq!(risk.message(now), Ok(()), "of a line that takes nothing");
+            risk.message_not_sent();
+        }
+        for now in [0, 1, 2] {
+            assert_eq!(risk.message(now), Ok(()));
+        }
+        assert_eq!(risk.message(2), Err(Refused::Rate { limit: 3 }));
+        risk.count_message(3);
+        // Those at 1, 2 and 3 are in the window.
+        assert_eq!(risk.message(S), Err(Refused::Rate { limit: 3 }));
+        assert_eq!(risk.message(S + 1), Ok(()));
     }
 
     #[test]

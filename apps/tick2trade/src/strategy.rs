@@ -8,7 +8,7 @@
 use crate::book::{Book, Books, Change, Health};
 use crate::orders::{ENTER_LEN, OrderEntry, OrderEvent, OwnOrder, REPLACE_LEN, Refused};
 use crate::proto::Side;
-use crate::risk::{Exposure, Intent};
+use crate::risk::{Exposure, Intent, Stop};
 
 /// What happened on the market.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,8 @@ pub enum MarketEvent {
         /// `T` trades, `H` halted, `P` paused, `Q` quotes only.
         state: u8,
     },
-    /// One market halted a security with a book for reasons of its own, or ended that.
+    /// One market halted a security with a book for reasons of its own, or ended that. Of the
+    /// market that is traded at [`Book::trading`] says so, too.
     OperationalHalt {
         /// The security.
         locate: u16,
@@ -56,8 +57,16 @@ pub enum MarketEvent {
     SessionEnded,
     /// A new session: the books start anew.
     NewSession,
-    /// We came late, and the books are as a snapshot has them. What happened since follows.
+    /// The books are as a snapshot has them. What happened since follows, and then
+    /// [`MarketEvent::Live`].
     Joined,
+    /// The books are behind the market from now on: messages are missing, the lines are silent, a
+    /// snapshot is awaited, or the session is over. What stands, stands; nothing enters until
+    /// [`MarketEvent::Live`].
+    Stale,
+    /// The books have all that the feed has said. A day begins behind it, too: nothing enters
+    /// before the first one.
+    Live,
 }
 
 /// Shares that traded.
@@ -95,6 +104,10 @@ pub trait Strategy {
 pub trait Outbox {
     /// Sends a packet; `false` if the connection does not take it now.
     fn send(&mut self, packet: &[u8]) -> bool;
+
+    /// The strategy is told of the market now, ns; by those that measure
+    /// ([`Timed`](crate::timed::Timed)). Nothing, for those that do not.
+    fn told(&mut self, _at_ns: u64) {}
 }
 
 /// What a strategy sees and can do.
@@ -145,6 +158,12 @@ pub enum Stands {
 }
 
 impl Desk<'_> {
+    /// Whether the books have all that the feed has said, as far as anybody knows. While they have
+    /// not, every order is refused: [`MarketEvent::Stale`].
+    pub const fn is_live(&self) -> bool {
+        !self.entry.risk().is_stopped_by(Stop::Stale)
+    }
+
     /// The book of a security that may be traded, by its index.
     pub fn book(&self, security: usize) -> Option<&Book> {
         self.books.get(self.locate(security)?)
@@ -208,17 +227,24 @@ impl Desk<'_> {
         Ok(None)
     }
 
-    /// Cancels what is left of an order; `Ok(false)` if the connection does not take it now.
+    /// Cancels what is left of an order, and of the one that is to replace it: which of them the
+    /// exchange has when it hears that, nobody knows. `Ok(false)` if the connection does not take
+    /// it now.
     ///
     /// # Errors
     /// A [`Refused`].
     pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
-        let cancelled = self.entry.cancel(urn, self.now_ns);
-        let packet = cancelled.map_err(|why| self.notes.refuse(why))?;
-        let sent = self.outbox.send(&packet);
-        if !sent {
-            self.entry.cancel_not_sent(urn);
-            self.notes.unsent += 1;
+        let (mut next, mut sent) = (Some(urn), true);
+        while let Some(urn) = next {
+            let cancelled = self.entry.cancel(urn, self.now_ns);
+            let packet = cancelled.map_err(|why| self.notes.refuse(why))?;
+            sent = self.outbox.send(&packet);
+            if !sent {
+                self.entry.cancel_not_sent(urn);
+                self.notes.unsent += 1;
+                break;
+            }
+            next = self.entry.successor(urn);
         }
         Ok(sent)
     }
@@ -313,8 +339,8 @@ impl Strategy for Taker {
             MarketEvent::Book(Change { locate, side: Side::Sell, best_changed: true, .. }) => {
                 desk.locate(self.security) == Some(locate)
             }
-            // What stands may be what it takes.
-            event => event == MarketEvent::Joined,
+            // What came meanwhile may be what it takes.
+            event => event == MarketEvent::Live,
         };
         if is_ours {
             self.take(desk);
@@ -337,7 +363,7 @@ const LEAVING: u32 = u32::MAX;
 const NOWHERE: u32 = 0;
 
 /// Stands on both sides of a book at its best prices, and moves when they move. Leaves the market
-/// when the book may be wrong, does not trade, or the day is over.
+/// when the book may be wrong, is behind, does not trade, or the day is over.
 #[derive(Debug, Clone)]
 pub struct Quoter {
     /// The security, an index of those that may be traded.
@@ -359,7 +385,7 @@ impl Quoter {
     /// Where it wants to stand: bid and offer; `None` for nowhere.
     fn wanted(&self, desk: &Desk<'_>) -> [Option<u32>; 2] {
         let book = desk.book(self.security).filter(|book| {
-            let trades = book.trading() == b'T' && !self.is_closed;
+            let trades = book.trading() == b'T' && !self.is_closed && desk.is_live();
             book.health() == Health::Sound && trades && !book.is_crossed()
         });
         let best = |side| book.and_then(|book| book.best(side)).map(|level| level.price);

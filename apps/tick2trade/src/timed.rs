@@ -1,29 +1,23 @@
 //! Where the time between a frame and its order goes.
 
-use std::cell::Cell;
-
 use hdrhistogram::Histogram;
 
 use crate::latency::{Row, histogram, now_ns};
 use crate::orders::OrderEvent;
 use crate::strategy::{Desk, MarketEvent, Strategy};
 
-/// A strategy that notes when it was told of the market.
+/// A strategy of which the way of its orders is told when it hears of the market
+/// ([`Outbox::told`](crate::strategy::Outbox::told)), if anybody wants to know.
 #[derive(Debug)]
 pub struct Timed<S> {
     inner: S,
-    told_ns: Cell<u64>,
+    is_timed: bool,
 }
 
 impl<S> Timed<S> {
-    /// Times `inner`.
-    pub const fn new(inner: S) -> Self {
-        Self { inner, told_ns: Cell::new(0) }
-    }
-
-    /// When it was told last: its books were up to date by then.
-    pub const fn told_ns(&self) -> u64 {
-        self.told_ns.get()
+    /// Times `inner`, or only hands on what it is told: no clock is read then.
+    pub const fn new(inner: S, is_timed: bool) -> Self {
+        Self { inner, is_timed }
     }
 
     /// The strategy.
@@ -37,7 +31,9 @@ impl<S: Strategy> Strategy for Timed<S> {
 
     #[inline]
     fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
-        self.told_ns.set(now_ns());
+        if self.is_timed {
+            desk.outbox.told(now_ns());
+        }
         self.inner.on_market(event, desk);
     }
 
@@ -46,15 +42,55 @@ impl<S: Strategy> Strategy for Timed<S> {
     }
 }
 
-/// When an order was handed over for sending, and when its doorbell had rung.
+/// When the strategy was told of what led to an order, when that was handed over for sending, and
+/// when its doorbell had rung.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SendTimes {
+    /// The strategy hears of the market: its books are up to date.
+    pub told_ns: u64,
     /// The order is written, and every check let it pass.
     pub asked_ns: u64,
     /// The device was told.
     pub rung_ns: u64,
     /// Number of the frame that it has been asked to stamp, if it has.
     pub frame: Option<u64>,
+}
+
+/// The times of the first order that a frame of the feed leads to. Those of others, and of what was
+/// not sent, are not kept: they would be times of another way.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct FirstOrder {
+    /// When the strategy was told last; 0 before the frame had it told of anything.
+    told_ns: u64,
+    times: Option<SendTimes>,
+}
+
+impl FirstOrder {
+    /// A frame of the feed comes: what was sent before it was for another reason.
+    #[inline]
+    pub const fn begin(&mut self) {
+        *self = Self { told_ns: 0, times: None };
+    }
+
+    /// The strategy is told of the market.
+    #[inline]
+    pub const fn told(&mut self, at_ns: u64) {
+        self.told_ns = at_ns;
+    }
+
+    /// An order was sent.
+    pub fn sent(&mut self, asked_ns: u64, rung_ns: u64, frame: Option<u64>) {
+        let told_ns = self.told_ns;
+        if told_ns != 0 {
+            self.times.get_or_insert(SendTimes { told_ns, asked_ns, rung_ns, frame });
+        }
+    }
+
+    /// The times of it, once.
+    #[inline]
+    pub const fn take(&mut self) -> Option<SendTimes> {
+        self.times.take()
+    }
 }
 
 /// Orders at a time whose frames were sent and of which the device has not said when.
@@ -88,7 +124,7 @@ impl Flights {
     }
 }
 
-/// How long each stage took, of frames that led to an order.
+/// How long each stage took, of frames that led to an order: the first one.
 #[derive(Debug, Clone)]
 pub struct Stages {
     /// From the frame's time stamp, or from when it was read where there is none, to the book.
@@ -118,13 +154,27 @@ impl Default for Stages {
 }
 
 impl Stages {
+    /// Forgets all of it, in the memory that is there: other memory, touched for the first time,
+    /// would keep the orders of the first milliseconds waiting.
+    pub fn forget(&mut self) {
+        for times in [
+            &mut self.wire_to_book,
+            &mut self.book_to_decision,
+            &mut self.decision_to_doorbell,
+            &mut self.wire_to_wire,
+        ] {
+            times.reset();
+        }
+        self.impossible = 0;
+    }
+
     /// Adds one order's way.
-    pub fn record(&mut self, wire_ns: u64, book_ns: u64, sent: SendTimes) {
-        match book_ns.checked_sub(wire_ns) {
+    pub fn record(&mut self, wire_ns: u64, sent: SendTimes) {
+        match sent.told_ns.checked_sub(wire_ns) {
             Some(took_ns) => self.wire_to_book.saturating_record(took_ns),
             None => self.impossible += 1,
         }
-        self.book_to_decision.saturating_record(sent.asked_ns.saturating_sub(book_ns));
+        self.book_to_decision.saturating_record(sent.asked_ns.saturating_sub(sent.told_ns));
         self.decision_to_doorbell.saturating_record(sent.rung_ns.saturating_sub(sent.asked_ns));
     }
 
@@ -144,14 +194,32 @@ mod tests {
     fn a_stamp_behind_its_book_is_counted_and_is_no_time() {
         let mut stages = Stages::default();
         for wire_ns in [1_000, 2_000, 2_001] {
-            stages.record(
-                wire_ns,
-                2_000,
-                SendTimes { asked_ns: 2_100, rung_ns: 2_400, frame: None },
-            );
+            let (told_ns, asked_ns, rung_ns) = (2_000, 2_100, 2_400);
+            stages.record(wire_ns, SendTimes { told_ns, asked_ns, rung_ns, frame: None });
         }
         assert_eq!((stages.wire_to_book.len(), stages.impossible), (2, 1));
         assert_eq!((stages.wire_to_book.max(), stages.book_to_decision.len()), (1_000, 3));
+    }
+
+    /// Three messages in a packet: the second leads to two orders, the third is told behind them.
+    #[test]
+    fn the_first_order_of_a_frame_is_the_one_that_is_timed() {
+        let mut first = FirstOrder::default();
+        first.sent(1, 2, Some(1));
+        assert!(first.take().is_none(), "nothing was told: it follows an answer");
+        first.begin();
+        first.told(10);
+        first.told(20);
+        first.sent(25, 29, Some(7));
+        first.sent(30, 34, Some(8));
+        first.told(40);
+        let SendTimes { told_ns, asked_ns, rung_ns, frame } = first.take().unwrap();
+        assert_eq!((told_ns, asked_ns, rung_ns, frame), (20, 25, 29, Some(7)));
+        assert!(first.take().is_none());
+        // And what is sent behind the frame is none of the next one's.
+        first.sent(50, 51, None);
+        first.begin();
+        assert!(first.take().is_none());
     }
 
     #[test]

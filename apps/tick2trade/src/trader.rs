@@ -42,8 +42,13 @@ use crate::strategy::Strategy;
 use crate::tcp;
 use crate::timed::{Flights, Stages, Timed};
 
+/// Time between two rehearsals of an order while nothing comes, ns: each takes some 100 ns, for
+/// which a frame that comes has to wait.
+const WARM_UP_NS: u64 = 10_000;
 /// Time between two looks of the network and the clock, ns.
 const HOUSE_NS: u64 = 1_000_000;
+/// How much longer it may be while something comes all the time, ns.
+const HOUSE_LATE_NS: u64 = 50_000_000;
 const CLOCK_NS: u64 = 1_000_000_000;
 /// Time from one snapshot to the next, at least, ns: books that break again and again are not to
 /// keep the server from others.
@@ -164,6 +169,7 @@ pub struct Trader<S> {
     time_base: Option<TimeBase>,
     stages: Option<Stages>,
     flights: Option<Flights>,
+    warm_up_ns: u64,
     house_ns: u64,
     clock_ns: u64,
     dropped: Dropped,
@@ -226,7 +232,8 @@ impl<S: Strategy> Trader<S> {
             }
             engine.feed.start = Start::Held;
         }
-        let engine = Engine::new(engine, Timed::new(strategy))?;
+        let measure = config.measure || config.stamp_orders;
+        let engine = Engine::new(engine, Timed::new(strategy, measure))?;
         let device = port.device();
         let context = RdmaContext::open(device)?;
         context.add_gid(GidConfig {
@@ -240,7 +247,6 @@ impl<S: Strategy> Trader<S> {
         let mut network = Network::open(&context, &net)?;
         let orders_mac = network.resolve_and_wait((*config.orders.ip()).into())?.dmac;
         let requests_mac = network.resolve_and_wait((*config.requests.ip()).into())?.dmac;
-        let measure = config.measure || config.stamp_orders;
         let rx = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
         let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
         let own = SocketAddrV4::new(config.address, config.answers_port);
@@ -306,6 +312,7 @@ impl<S: Strategy> Trader<S> {
             clock,
             stages: measure.then(Stages::default),
             flights: config.stamp_orders.then(Flights::default),
+            warm_up_ns: 0,
             house_ns: 0,
             // An update makes its error good in the time since the last one: not a moment later.
             clock_ns: now_ns().saturating_add(CLOCK_NS),
@@ -330,19 +337,24 @@ impl<S: Strategy> Trader<S> {
             self.order_frame(mbuf);
         }
         // Before the day's answers are known for the first time no order may leave: the feed waits
-        // in its rings, and what does not fit them is asked for again. Later the books follow it
-        // whatever becomes of order entry, which takes no order while it is not open.
+        // in its rings, and what does not fit them is asked for again: a backlog, until the rings
+        // are empty. Later the books follow the feed whatever becomes of order entry, which takes
+        // no order while it is not open.
         if !self.is_recovered && self.gateway.state() == GatewayState::Open {
             self.recover();
         }
         if self.is_recovered {
+            let mut is_fed = false;
             for source in [Source::A, Source::B, Source::Retransmission] {
                 if let Some(mbuf) = self.feeds[source as usize].rx.rx_one() {
-                    is_busy = true;
+                    is_fed = true;
                     self.feed_frame(source, mbuf);
                 }
             }
-            is_busy |= self.snapshot_frame();
+            if !is_fed && self.engine.has_backlog() {
+                self.caught_up();
+            }
+            is_busy |= is_fed | self.snapshot_frame();
         }
         let now = now_ns();
         if self.engine.poll_at().is_some_and(|at| at <= now) {
@@ -360,12 +372,18 @@ impl<S: Strategy> Trader<S> {
         if let Some((_, session)) = &mut self.snapshot {
             is_busy |= session.poll(now);
         }
-        if !is_busy && self.flights.is_some() {
-            is_busy = self.take_stamps();
+        // What is not urgent has its turn when nothing came, or came for too long.
+        let is_late = now >= self.house_ns.saturating_add(HOUSE_LATE_NS);
+        if (!is_busy || is_late) && self.flights.is_some() {
+            is_busy |= self.take_stamps();
         }
-        if !is_busy && now >= self.house_ns {
+        if now >= self.house_ns && (!is_busy || is_late) {
             is_busy = true;
             self.keep_house(now);
+        }
+        if !is_busy && now >= self.warm_up_ns {
+            self.warm_up_ns = now.saturating_add(WARM_UP_NS);
+            self.gateway.line().warm_up();
         }
         is_busy
     }
@@ -377,6 +395,7 @@ impl<S: Strategy> Trader<S> {
         let fed = &mut self.feeds[source as usize];
         let (now, line) = (now_ns(), self.gateway.line());
         note_came(line, &mbuf, now, self.time_base);
+        line.begin_frame();
         if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
             self.dropped.count(why);
         }
@@ -390,20 +409,19 @@ impl<S: Strategy> Trader<S> {
             {
                 flights.note(frame, ticks);
             }
-            stages.record(wire_ns, self.engine.strategy().told_ns(), times);
+            stages.record(wire_ns, times);
         }
         fed.rx.cache().put(mbuf);
     }
 
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
-        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
+        let now = now_ns();
+        note_came(self.gateway.line(), &mbuf, now, self.time_base);
         match read(&mbuf, self.orders.address) {
-            Ok(packet) => self.gateway.receive(&packet, now_ns(), &mut self.engine),
+            Ok(packet) => self.gateway.receive(&packet, now, &mut self.engine),
             Err(why) => self.dropped.count(why),
         }
-        // An order that followed an answer is not one that followed a frame of the feed.
-        let _ = self.gateway.line().take_times();
         self.orders.rx.cache().put(mbuf);
     }
 
@@ -411,13 +429,12 @@ impl<S: Strategy> Trader<S> {
     fn snapshot_frame(&mut self) -> bool {
         let Some((fed, session)) = &mut self.snapshot else { return false };
         let Some(mbuf) = fed.rx.rx_one() else { return false };
-        note_came(self.gateway.line(), &mbuf, now_ns(), self.time_base);
+        let now = now_ns();
+        note_came(self.gateway.line(), &mbuf, now, self.time_base);
         match read(&mbuf, fed.address) {
             Ok(packet) => {
                 let (engine, line) = (&mut self.engine, self.gateway.line());
-                session.receive_snapshot(&packet, now_ns(), engine, line);
-                // What followed the whole snapshot is not measured: it may be long ago.
-                let _ = line.take_times();
+                session.receive_snapshot(&packet, now, engine, line);
             }
             Err(why) => self.dropped.count(why),
         }
@@ -430,8 +447,6 @@ impl<S: Strategy> Trader<S> {
         let line = self.gateway.line();
         line.set_now(now);
         let request = self.engine.poll(now, line);
-        // An order that followed the time is not one that followed a frame of the feed.
-        let _ = line.take_times();
         let Some(Request { packet, .. }) = request else { return };
         let mut frame = [0; 14 + 20 + 8 + crate::proto::mold::HEADER_LEN];
         let at = self.request.len_bytes();
@@ -442,15 +457,14 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// Gives up books that may be wrong, and asks for them as they stand; `false` if nobody can be
-    /// asked now.
+    /// Asks for books that may be wrong as they stand: they are given up when the first message of
+    /// that comes. `false` if nobody can be asked now.
     #[cold]
     fn ask_for_books(&mut self, now: u64) -> bool {
         let Some((_, session)) = &mut self.snapshot else { return false };
         let can_be = session.is_resting() && now >= self.snapshot_ns;
         if can_be {
             self.snapshot_ns = now.saturating_add(SNAPSHOT_NS);
-            self.engine.hold();
             session.begin(now);
         }
         can_be

@@ -194,6 +194,22 @@ fn a_refused_login_ends_the_day_and_no_order_leaves() {
     assert_eq!(day.venue(|venue| venue.stats().orders), 0);
 }
 
+/// An exchange that has not noticed yet that the last session is over.
+#[test]
+fn a_login_that_is_refused_to_who_was_logged_in_is_tried_again() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    day.venue(|venue| {
+        venue.refuse_logins(2);
+        venue.reset_member(now_ns());
+    });
+    day.until("to be refused", |day| day.stats().rejected == 1);
+    let waits = |day: &mut Day| matches!(day.trader.gateway().state(), GatewayState::Waiting(_));
+    assert!(waits(&mut day));
+    day.until("to be refused again", |day| day.stats().rejected == 2);
+    day.resume();
+    day.check();
+}
+
 /// An exchange that starts again with an older state of its own: its numbers are lies now.
 #[test]
 fn an_exchange_that_forgot_what_it_told_is_not_traded_with() {

@@ -9,10 +9,12 @@ use ferrocx_tick2trade::capture::Capture;
 use ferrocx_tick2trade::exchange::VenueConfig;
 use ferrocx_tick2trade::gateway::GatewayState;
 use ferrocx_tick2trade::latency::now_ns;
+use ferrocx_tick2trade::orders::{OrderEntry, OrdersConfig};
 use ferrocx_tick2trade::proto::mold;
+use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::replay::{Lines, Recorded, Recording};
 use ferrocx_tick2trade::risk::Stop;
-use ferrocx_tick2trade::trader::Closing;
+use ferrocx_tick2trade::trader::{Closing, TraderConfig};
 
 fn is_killed(day: &Day) -> bool {
     day.trader.engine().orders().risk().is_stopped_by(Stop::Killed)
@@ -96,7 +98,13 @@ fn what_stands_of_an_earlier_run_is_cancelled_at_the_start() {
 fn the_end_cancels_what_stands_logs_out_and_closes() {
     let mut day = Day::trading(VenueConfig::default(), |_| ());
     let ended = day.close(20_000);
-    let good = Closing { is_known: true, standing: 0, is_answered: true, is_closed: true };
+    let good = Closing {
+        is_known: true,
+        standing: 0,
+        has_strays: false,
+        is_answered: true,
+        is_closed: true,
+    };
     assert_eq!(ended, good);
     assert_eq!((day.answers(b'X'), day.answers(b'G')), (1, 0), "it may trade again tomorrow");
     assert_eq!(day.trader.gateway().state(), GatewayState::Closed);
@@ -117,7 +125,13 @@ fn an_end_that_the_exchange_does_not_hear_of_says_what_may_stand() {
     let standing = day.trader.engine().orders().count();
     day.cut(true);
     let ended = day.close(50);
-    let bad = Closing { is_known: true, standing, is_answered: false, is_closed: false };
+    let bad = Closing {
+        is_known: true,
+        standing,
+        has_strays: false,
+        is_answered: false,
+        is_closed: false,
+    };
     assert_eq!(ended, bad);
 }
 
@@ -147,10 +161,109 @@ fn answers_that_do_not_come_end_in_a_mass_cancel_and_another_connection() {
     assert_eq!(day.trader.counters().get("order entry", "unanswered"), Some(1));
 }
 
-/// An exchange that moves to its spare, of another station.
+/// What an answer leads to goes first, and says that the answer was heard: no frame for that alone
+/// leaves before it.
+#[test]
+fn an_order_that_follows_an_answer_goes_before_its_acknowledgment() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let state = |day: &mut Day| {
+        let heard = day.trader.gateway().next_answer();
+        let line = day.trader.gateway().line();
+        (line.stats(), line.orders(), heard)
+    };
+    let (mut with_order, mut alone) = (0, 0);
+    day.until("orders and answers to meet", |day| {
+        day.venue(|venue| venue.step(now_ns()));
+        for _ in 0..20 {
+            let (stats, orders, heard) = state(day);
+            day.round();
+            let (now, orders_now, heard_now) = state(day);
+            let is_answer = heard_now > heard && now.received == stats.received + 1;
+            // A round in which the machine was away repeats what is not acknowledged.
+            let is_plain = (now.timeouts, now.probes) == (stats.timeouts, stats.probes);
+            let (orders, sent) = (orders_now - orders, now.sent - stats.sent);
+            if is_answer && is_plain {
+                match orders {
+                    0 => alone += u64::from(sent == 1),
+                    _ => with_order += u64::from(sent == orders),
+                }
+            }
+        }
+        with_order >= 3 && alone >= 3
+    });
+}
+
+/// While nothing comes, orders go their way but that nothing leaves: the exchange gets no byte of
+/// them, and the connection's numbers stay what they were.
+#[test]
+fn orders_are_rehearsed_while_nothing_comes() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    day.settle();
+    let line = day.trader.gateway().line();
+    let (short, sequence, before) = (line.orders(), line.next_sequence(), line.rehearsals());
+    let stats = line.stats();
+    let asked = day.venue(|venue| venue.stats().orders);
+    day.until("to rehearse", |day| day.trader.gateway().line().rehearsals() >= before + 300);
+    day.settle();
+    let line = day.trader.gateway().line();
+    let said = line.next_sequence().since(sequence);
+    // A heartbeat has three bytes.
+    assert!(said % 3 == 0 && said as u64 <= 3 * (line.stats().sent - stats.sent), "{said} bytes");
+    assert_eq!((line.orders(), line.stats().refused), (short, stats.refused));
+    assert_eq!(day.venue(|venue| venue.stats().orders), asked);
+    // And what follows is as right as ever.
+    day.trade();
+    day.settle();
+    assert_eq!(day.trader.gateway().state(), GatewayState::Open);
+    assert_eq!(day.trader.engine().orders().mismatches(), 0);
+    let stamped = |config: &mut TraderConfig| config.stamp_orders = true;
+    let mut day = Day::trading(VenueConfig::default(), stamped);
+    day.settle();
+    assert_eq!(day.trader.gateway().line().rehearsals(), 0, "those go another way");
+}
+
+/// An exchange that moves to its spare, of another station: also while something is due in every
+/// round, so that nothing waits for one without.
 #[test]
 fn an_exchange_that_moved_is_found_again() {
-    let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 500);
+    find_again(|config| config.timeout_ms = 500);
+    find_again(|config| {
+        (config.timeout_ms, config.answer_timeout_ms) = (500, 30);
+        // A look at some orders each 7 us.
+        config.engine.orders.capacity = 65_536;
+    });
+}
+
+fn find_again(change: impl FnOnce(&mut TraderConfig)) {
+    let mut day = Day::trading(VenueConfig::default(), change);
+    move_exchange(&day);
+    day.venue(|venue| venue.reset_member(now_ns()));
+    day.until("to hear of the reset", |day| day.trader.gateway().state() != GatewayState::Open);
+    day.until_open();
+    day.trade();
+}
+
+/// A router's spare takes the address over, and knows the connection, or leads to who does: it goes
+/// on there, with the orders of both ways and what was sent to the old station.
+#[test]
+fn a_connection_that_runs_follows_its_exchange_to_another_station() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let connections = day.trader.gateway().stats().connections;
+    let (accepted, short) = (day.answers(b'A'), day.trader.gateway().line().orders());
+    move_exchange(&day);
+    day.until("to trade there", |day| {
+        day.run(1);
+        day.answers(b'A') > accepted + 10
+    });
+    day.settle();
+    assert!(day.trader.gateway().line().orders() > short + 10, "by the frames that stand ready");
+    assert_eq!(day.trader.gateway().stats().connections, connections, "it is the same one");
+    let orders = day.trader.engine().orders();
+    assert_eq!((orders.mismatches(), orders.overdue()), (0, 0));
+}
+
+/// The exchange has another station, and says so.
+fn move_exchange(day: &Day) {
     let station = MacAddr([0x02, 0xe0, 0, 0, 0, 9]);
     day.venue(|venue| venue.move_to(station));
     // It says so, as who takes an address over does: an answer that nobody asked for.
@@ -162,11 +275,33 @@ fn an_exchange_that_moved_is_found_again() {
         frame.extend(VenueConfig::default().address.octets());
     }
     frame.resize(60, 0);
-    day::lock(&day.meddler).more.push(frame);
-    day.venue(|venue| venue.reset_member(now_ns()));
-    day.until("to hear of the reset", |day| day.trader.gateway().state() != GatewayState::Open);
+    day.inject([frame]);
+}
+
+/// A security is no longer traded, and orders in it stand at the exchange: the restart has nobody
+/// to keep them for, so that they are cancelled, and nothing leaves.
+#[test]
+fn orders_that_the_exchange_has_and_we_do_not_are_cancelled() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    day.settle();
+    assert!(day.trader.engine().orders().count() > 0);
+    day.config.engine.orders.symbols = vec![VenueConfig::default().symbols[1]];
+    let mut day = day.restart();
     day.until_open();
-    day.trade();
+    day.until("to cancel", |day| day.answers(b'X') == 1);
+    day.settle();
+    // What the exchange says to one who trades that security.
+    let symbols = vec![VenueConfig::default().symbols[0]];
+    let config = OrdersConfig { symbols, ..OrdersConfig::default() };
+    let mut theirs = OrderEntry::new(config).unwrap();
+    for answer in day.venue(|venue| venue.answers().to_vec()) {
+        theirs.answer(&Answer::parse(&answer).unwrap().0);
+    }
+    assert_eq!((theirs.count(), theirs.mismatches()), (0, 0));
+    let orders = day.trader.engine().orders();
+    assert!(orders.mismatches() > 0 && orders.risk().is_stopped_by(Stop::Doubtful));
+    assert!(!orders.has_strays(), "the exchange said so");
+    assert!(!day.close(20_000).has_strays);
 }
 
 /// Each order that follows a frame of the feed has a time of each stage, and one from the stamp of
@@ -189,6 +324,9 @@ fn what_is_measured_is_every_stage_and_the_way_from_stamp_to_stamp() {
     // It has all three parts in it, but for the tick of the clock that it is told in.
     assert!(whole.max() + 100 >= stages.decision_to_doorbell.min() && whole.min() > 0);
     assert_eq!(decided.len(), stages.wire_to_book.len() + stages.impossible);
+    // Trades are told behind the books that they changed, and so behind the orders: those were
+    // decided when they were decided.
+    assert!(decided.min() > 0);
     // All of it is in the file: orders with the device's times, and the feed, to be played again.
     let orders = whole.len();
     let captured = capture.finish().unwrap();

@@ -198,6 +198,14 @@ impl<const ACT: u8> Tick<ACT> {
         tick.line.open(true);
         let directory = itch::StockDirectory::common(LOCATE, Text::new("AAPL").expect("a name"), 0);
         tick.hear(directory.as_bytes());
+        let trading = itch::TradingAction {
+            header: itch::Header::new(itch::TradingAction::KIND, LOCATE, 0),
+            stock: directory.stock,
+            state: b'T',
+            reserved: b' ',
+            reason: Text::BLANK,
+        };
+        tick.hear(trading.as_bytes());
         tick.hear(add(LAST, PRICE + 10_000).as_bytes());
         tick
     }

@@ -13,7 +13,7 @@
 //! | `E`, `C`, `X` | shares leave an order, whatever price `C` prints; none left removes it |
 //! | `D` | the order leaves |
 //! | `U` | the order leaves, another of its stock and side enters at the back of its level |
-//! | `H` trading action | the book's [`Book::trading`] |
+//! | `H` trading action, `h` halt of one market | the book's [`Book::trading`] |
 //! | all others | nothing: `P`, `Q`, `B` and `I` never touch a book |
 //!
 //! # Example
@@ -68,11 +68,14 @@ pub struct BooksConfig {
     pub orders: usize,
     /// Price levels at most on each side of each book, 1 to 65,536. Default 4,096.
     pub levels: usize,
+    /// The market that is traded at, by the letter that its halts name: `Q`, `B` or `X`. Default
+    /// `Q`.
+    pub market: u8,
 }
 
 impl Default for BooksConfig {
     fn default() -> Self {
-        Self { stocks: Vec::new(), books: 16, orders: 65_536, levels: 4_096 }
+        Self { stocks: Vec::new(), books: 16, orders: 65_536, levels: 4_096, market: b'Q' }
     }
 }
 
@@ -121,7 +124,13 @@ pub struct Book {
     bids: Levels,
     asks: Levels,
     health: Health,
+    /// What the feed said last of all markets, a blank before it did; whether our market halted it
+    /// for reasons of its own; and what follows of both.
+    state: u8,
+    is_halted: bool,
     trading: u8,
+    /// A message found no room: it stays wrong, whoever tells of it.
+    is_too_small: bool,
 }
 
 impl Book {
@@ -140,10 +149,22 @@ impl Book {
         self.health
     }
 
-    /// State of trading as the feed's letter says it: `T` trades, `H` halted, `P` paused, `Q`
-    /// quotes only; `T` until the feed says otherwise.
+    /// State of trading by the feed's letter: `T` trades, `H` halted, also by our market alone,
+    /// `P` paused, `Q` quotes only; a blank until the feed says one.
+    #[inline]
     pub const fn trading(&self) -> u8 {
         self.trading
+    }
+
+    const fn set_trading(&mut self, state: u8, is_halted: bool) {
+        (self.state, self.is_halted) = (state, is_halted);
+        self.trading = if is_halted { b'H' } else { state };
+    }
+
+    /// Whether an order or a level found no room since the book began: what is said of that later
+    /// does not fit either, and it would be no better if it were had anew.
+    pub const fn is_too_small(&self) -> bool {
+        self.is_too_small
     }
 
     /// The best level of a side: of bids the highest, of offers the lowest.
@@ -195,6 +216,7 @@ type Touched = (Side, u32, bool);
 #[derive(Debug)]
 pub struct Books {
     wanted: Vec<Stock>,
+    market: u8,
     /// Index of the book of each locate; [`NONE`] for none.
     by_locate: Box<[u32]>,
     /// All that there may be, made at the start; the first `listed` have a security.
@@ -226,10 +248,14 @@ impl Books {
             bids: Levels::new(Side::Buy, config.levels),
             asks: Levels::new(Side::Sell, config.levels),
             health: Health::Sound,
-            trading: b'T',
+            state: b' ',
+            is_halted: false,
+            trading: b' ',
+            is_too_small: false,
         };
         Ok(Self {
             wanted: config.stocks,
+            market: config.market,
             by_locate: vec![NONE; LOCATES].into(),
             books: (0..config.books).map(|_| blank()).collect(),
             listed: 0,
@@ -262,7 +288,8 @@ impl Books {
             self.by_locate[usize::from(book.locate)] = NONE;
             book.bids.clear();
             book.asks.clear();
-            (book.health, book.trading) = (Health::Sound, b'T');
+            (book.health, book.is_too_small) = (Health::Sound, false);
+            book.set_trading(b' ', false);
         }
         self.listed = 0;
         self.orders.clear();
@@ -373,7 +400,14 @@ impl Books {
             Message::TradingAction(m) => {
                 let index = self.by_locate[usize::from(m.header.locate.get())];
                 if let Some(book) = self.books.get_mut(index as usize) {
-                    book.trading = m.state;
+                    book.set_trading(m.state, book.is_halted);
+                }
+                Ok(None)
+            }
+            Message::OperationalHalt(m) if m.market == self.market => {
+                let index = self.by_locate[usize::from(m.header.locate.get())];
+                if let Some(book) = self.books.get_mut(index as usize) {
+                    book.set_trading(book.state, m.action != b'T');
                 }
                 Ok(None)
             }
@@ -398,7 +432,10 @@ impl Books {
                 Ok(Some(Change { locate, side, price, best_changed }))
             }
             Err(error) => {
-                self.books[index].health = Health::Suspect;
+                let book = &mut self.books[index];
+                book.health = Health::Suspect;
+                book.is_too_small |=
+                    matches!(error, BookError::NoOrderSlot(_) | BookError::NoLevel { .. });
                 Err(self.fail(error))
             }
         }

@@ -1,10 +1,10 @@
 //! Whole days in one process: an exchange with its crowd, two lines that lose, an engine.
 
 mod refused;
+mod stale;
+mod told;
 
 use std::collections::VecDeque;
-
-mod told;
 
 use super::*;
 use crate::book::Health;
@@ -15,8 +15,11 @@ use crate::proto::soup::{Client, ClientConfig, ClientEvent, Ended, Splitter};
 use crate::proto::{Side, Text};
 use crate::risk::Limits;
 use crate::strategy::{Quoter, Stands, Taker};
+use zerocopy::IntoBytes;
 
 const US: u64 = 1_000;
+/// How long a feed may say nothing.
+const SILENCE_NS: u64 = 2_500_000_000;
 
 /// What an engine sent, packet by packet.
 #[derive(Default)]
@@ -107,8 +110,8 @@ impl<S: Strategy> Day<S> {
 
     /// What the exchange said goes its ways.
     fn publish(&mut self, out: Output) {
-        out.feed.into_iter().for_each(|message| self.publisher.push(message));
-        out.answers.into_iter().for_each(|(_, answer)| self.account.push(answer));
+        out.feed.iter().for_each(|message| self.publisher.push(message));
+        out.answers.iter().for_each(|(_, answer)| self.account.push(answer));
     }
 
     /// Orders that left reach the exchange, and its answers the engine, until all is quiet.
@@ -241,11 +244,11 @@ fn a_taker_buys_what_is_offered_at_its_price() {
     let position = day.engine.orders().risk().exposure(0).unwrap().position;
     assert!(position > 100, "{position} shares");
     assert_eq!(day.engine.stats(), EngineStats::default());
-    let bought =
-        day.account.answers().iter().filter_map(|answer| match Answer::parse(answer).unwrap().0 {
-            Answer::Executed(trade) => Some(trade.price.get()),
-            _ => None,
-        });
+    let answers = day.account.answers();
+    let bought = answers.iter().filter_map(|answer| match Answer::parse(answer).unwrap().0 {
+        Answer::Executed(trade) => Some(trade.price.get()),
+        _ => None,
+    });
     assert!(bought.clone().count() > 0 && bought.clone().all(|price| price <= 1_500_000));
 }
 
@@ -255,8 +258,8 @@ fn a_quoter_stands_on_both_sides_and_trades() {
     day.run(20_000);
     day.finish();
     day.check();
-    let answers = day.account.answers().iter();
-    let executed = answers.filter(|answer| answer[0] == b'E').count();
+    let answers = day.account.answers();
+    let executed = answers.iter().filter(|answer| answer[0] == b'E').count();
     assert!(executed > 10, "{executed} trades");
 }
 
@@ -296,6 +299,41 @@ fn an_order_that_is_replaced_again_and_again_is_one_order() {
     day.check();
     assert!(day.engine.strategy().moved > 50, "{} moves", day.engine.strategy().moved);
     assert!(day.engine.orders().count() <= 1, "{} orders", day.engine.orders().count());
+}
+
+/// Replaces its order, and wants out before the exchange has answered that.
+#[derive(Default)]
+struct Fickle {
+    sent: [u32; 2],
+}
+
+impl Strategy for Fickle {
+    fn on_market(&mut self, _: MarketEvent, desk: &mut Desk<'_>) {
+        let Some(best) = desk.book(0).and_then(|book| book.best(Side::Buy)) else { return };
+        let price = best.price - 10_000;
+        if self.sent == [0; 2]
+            && let Ok(Some(urn)) = desk.enter(0, Side::Buy, 100, price, Stands::AllDay)
+        {
+            let new = desk.replace(urn, 100, price - 10_000).unwrap().unwrap();
+            let next = desk.replace(new, 100, price - 20_000).unwrap().unwrap();
+            self.sent = [urn, next];
+            assert_eq!(desk.cancel(urn), Ok(true));
+        }
+    }
+
+    fn on_order(&mut self, _: OrderEvent, _: &mut Desk<'_>) {}
+}
+
+/// The exchange has replaced it before it hears of the cancel, and says nothing of that one.
+#[test]
+fn who_cancels_an_order_that_is_being_replaced_is_left_with_none() {
+    let mut day = Day::new(36, LOSSLESS, Fickle::default());
+    day.run(100);
+    let [first, last] = day.engine.strategy().sent;
+    assert!(first != 0 && last == first + 2, "{first} {last}");
+    assert_eq!((day.engine.orders().count(), day.engine.orders().mismatches()), (0, 0));
+    let cancels = day.orders.iter().filter(|packet| packet[3] == b'X').count();
+    assert_eq!(cancels, 3, "whichever the exchange has");
 }
 
 #[test]
@@ -448,12 +486,47 @@ fn malformed_input_is_counted_and_makes_books_suspect() {
     assert_eq!(day.engine.stats().malformed_packets, 1);
     assert_eq!(day.engine.stats().malformed_answers, 1);
     assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Sound);
-    day.publisher.push(b"A cut message".to_vec());
-    day.publisher.push(b"z of a kind that came later".to_vec());
+    day.publisher.push(b"A cut message");
+    day.publisher.push(b"z of a kind that came later");
     day.broadcast();
     let stats = day.engine.stats();
     assert_eq!((stats.malformed_messages, stats.unknown_messages), (1, 1));
     assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Suspect);
+}
+
+/// An answer with more behind it than its lengths say is taken by its fixed part; one that is cut,
+/// and moved shares, stops order entry.
+#[test]
+fn a_fill_that_cannot_be_read_is_not_passed_over() {
+    let executed = |day: &mut Day<Quoter>, cut: usize| {
+        let order = day.engine.orders().standing().next().unwrap();
+        let executed = ouch::answers::Executed {
+            kind: ouch::answers::Executed::KIND,
+            timestamp_ns: 0.into(),
+            urn: order.urn.into(),
+            quantity: 1.into(),
+            price: u64::from(order.price).into(),
+            liquidity: b'A',
+            match_number: 1.into(),
+        };
+        let mut bytes = executed.as_bytes().to_vec();
+        bytes.extend([0, 0, 0, 0]);
+        day.engine.answer(&bytes[..bytes.len() - cut], day.now, &mut day.wire);
+        order
+    };
+    let mut day = Day::new(35, LOSSLESS, Quoter::new(0, 100, 300));
+    while day.engine.orders().count() == 0 {
+        day.run(100);
+    }
+    let order = executed(&mut day, 0);
+    let orders = day.engine.orders();
+    assert_eq!((orders.left(order.urn), orders.mismatches()), (Some(order.left - 1), 0));
+    day.engine.answer(b"? of a kind that came later", day.now, &mut day.wire);
+    assert_eq!(day.engine.orders().mismatches(), 0, "what it says is for nobody here");
+    executed(&mut day, 5);
+    let orders = day.engine.orders();
+    assert_eq!((orders.mismatches(), day.engine.stats().malformed_answers), (1, 3));
+    assert!(orders.risk().is_stopped_by(Stop::Doubtful) && orders.is_asking());
 }
 
 impl<S: Strategy> Day<S> {
@@ -547,7 +620,7 @@ fn what_stood_of_a_member_that_was_cut_off_is_gone_and_it_hears_so_when_it_is_ba
     while day.engine.orders().count() == 0 {
         day.run(100);
     }
-    let (heard, stood) = (day.account.answers().len(), day.engine.orders().count());
+    let (heard, stood) = (day.account.answered(), day.engine.orders().count());
     let mut out = Output::default();
     day.account.disconnected();
     day.exchange.disconnected(0, day.now, &mut out);
@@ -577,7 +650,7 @@ fn a_clock_that_jumps_costs_a_session_and_no_message_and_no_order() {
     for _ in 0..2 {
         day.now += 3_600_000_000 * US;
         assert_eq!(day.client.poll(day.now, &mut heartbeat), Some(Ended::Silent));
-        day.reconnect(day.account.answers().len() as u64 + 1);
+        day.reconnect(day.account.answered() as u64 + 1);
         day.run(1_000);
         day.now -= 100_000 * US;
         day.run(1_000);

@@ -1,5 +1,6 @@
 //! A member's session: answers are counted, kept for the day, and sent again to who logs in anew.
 
+use super::kept::Kept;
 use crate::proto::Text;
 use crate::proto::ouch::Request;
 use crate::proto::soup::{
@@ -15,7 +16,9 @@ pub struct Account {
     user: Text<6>,
     password: Text<10>,
     session: Session,
-    answers: Vec<Vec<u8>>,
+    answers: Kept,
+    /// Logins that are refused before another is taken.
+    refusals: u32,
     connection: Option<Connection>,
 }
 
@@ -29,8 +32,14 @@ struct Connection {
 
 impl Account {
     /// An account without answers.
-    pub const fn new(user: Text<6>, password: Text<10>, session: Session) -> Self {
-        Self { user, password, session, answers: Vec::new(), connection: None }
+    pub fn new(user: Text<6>, password: Text<10>, session: Session) -> Self {
+        Self::with_room(user, password, session, 0)
+    }
+
+    /// The same, with room for so many answers: until then no growth of a table delays one.
+    pub fn with_room(user: Text<6>, password: Text<10>, session: Session, answers: usize) -> Self {
+        let answers = Kept::with_room(answers);
+        Self { user, password, session, answers, refusals: 0, connection: None }
     }
 
     /// A connection opened; one that was open before is forgotten.
@@ -48,8 +57,13 @@ impl Account {
         self.connection = None;
     }
 
+    /// Refuses so many logins, as if the last session were not over yet.
+    pub const fn refuse_logins(&mut self, count: u32) {
+        self.refusals = count;
+    }
+
     /// Keeps an answer; it goes out with the next [`Account::poll`].
-    pub fn push(&mut self, answer: Vec<u8>) {
+    pub fn push(&mut self, answer: &[u8]) {
         self.answers.push(answer);
     }
 
@@ -82,6 +96,11 @@ impl Account {
             };
             match server.receive(packet, now_ns) {
                 ServerEvent::Login(login) => {
+                    if let Some(left) = self.refusals.checked_sub(1) {
+                        self.refusals = left;
+                        server.reject(Reject::NotAuthorised, out);
+                        return false;
+                    }
                     if !same(&login.user.0, &self.user.0)
                         || !same(&login.password.0, &self.password.0)
                     {
@@ -120,7 +139,7 @@ impl Account {
     pub fn poll(&mut self, now_ns: u64, out: &mut Vec<u8>) -> bool {
         let Some(Connection { server, next, .. }) = &mut self.connection else { return true };
         if let Some(next) = next {
-            for answer in &self.answers[*next..] {
+            for answer in self.answers.from(*next) {
                 server.send(answer, now_ns, out);
             }
             *next = self.answers.len();
@@ -142,8 +161,13 @@ impl Account {
     }
 
     /// Every answer of the day.
-    pub fn answers(&self) -> &[Vec<u8>] {
-        &self.answers
+    pub fn answers(&self) -> Vec<Vec<u8>> {
+        self.answers.from(0).map(<[u8]>::to_vec).collect()
+    }
+
+    /// How many there are.
+    pub const fn answered(&self) -> usize {
+        self.answers.len()
     }
 }
 

@@ -37,6 +37,8 @@ struct Resting {
     owner: Option<(MemberId, u32)>,
     locate: u16,
     side: Side,
+    /// The letter that its side was given by.
+    mark: u8,
     price: u32,
     shares: u32,
     /// Shares that traded, of the orders too that it replaced: a member's quantities count them.
@@ -94,11 +96,17 @@ pub struct Exchange {
 impl Exchange {
     /// An exchange before its day.
     pub fn new(securities: Vec<ListedSecurity>) -> Self {
+        Self::with_room(securities, 0)
+    }
+
+    /// The same, with room for so many orders of members: until then no growth of a table delays
+    /// one.
+    pub fn with_room(securities: Vec<ListedSecurity>, room: usize) -> Self {
         Self {
             books: securities.iter().map(|_| Book::default()).collect(),
             securities,
             orders: HashMap::new(),
-            known: HashMap::new(),
+            known: HashMap::with_capacity(room),
             last_urns: HashMap::new(),
             disabled: Vec::new(),
             next_reference: 1,
@@ -153,7 +161,8 @@ impl Exchange {
         if shares == 0 || usize::from(locate) > self.books.len() || locate == 0 {
             return None;
         }
-        let order = Resting { owner: None, locate, side, price, shares, executed: 0 };
+        let (owner, mark) = (None, side.letter());
+        let order = Resting { owner, locate, side, mark, price, shares, executed: 0 };
         let reference = self.number();
         self.matched(reference, order, true, now_ns, out)
     }

@@ -12,6 +12,7 @@
 mod account;
 pub(crate) mod card;
 mod crowd;
+mod kept;
 mod matching;
 mod publisher;
 mod seat;

@@ -3,11 +3,13 @@
 use crate::proto::mold::{self, Builder, Header, Session};
 use zerocopy::IntoBytes;
 
+use super::kept::Kept;
+
 /// Numbers, packs, and keeps the messages of a session.
 #[derive(Debug)]
 pub struct Publisher {
     session: Session,
-    messages: Vec<Vec<u8>>,
+    messages: Kept,
     /// Messages that went into packets.
     sent: usize,
     max_packet: usize,
@@ -19,12 +21,20 @@ impl Publisher {
     /// # Panics
     /// If no message of 64 bytes fits a packet.
     pub fn new(session: Session, max_packet: usize) -> Self {
+        Self::with_room(session, max_packet, 0)
+    }
+
+    /// The same, with room for so many messages: until then no growth of a table delays one.
+    ///
+    /// # Panics
+    /// As [`Publisher::new`].
+    pub fn with_room(session: Session, max_packet: usize, messages: usize) -> Self {
         assert!(max_packet >= mold::HEADER_LEN + 66, "packets of {max_packet} bytes hold nothing");
-        Self { session, messages: Vec::new(), sent: 0, max_packet }
+        Self { session, messages: Kept::with_room(messages), sent: 0, max_packet }
     }
 
     /// Adds a message, to go with the next packet.
-    pub fn push(&mut self, message: Vec<u8>) {
+    pub fn push(&mut self, message: &[u8]) {
         self.messages.push(message);
     }
 
@@ -43,7 +53,7 @@ impl Publisher {
         let mut bytes = vec![0; self.max_packet];
         let mut builder = Builder::new(&mut bytes, self.session, first as u64 + 1)
             .expect("a packet holds its header");
-        for message in self.messages[first..].iter().take(messages) {
+        for message in self.messages.from(first).take(messages) {
             if !builder.push(message) {
                 break;
             }

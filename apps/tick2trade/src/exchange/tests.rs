@@ -1,3 +1,12 @@
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use ferrocx::model::wire::{Fcs, Received, Wire};
+use ferrocx_net::ether::MacAddr;
+use ferrocx_net::packet::{Headers, Packet, Transport};
+use zerocopy::IntoBytes;
+
 use super::*;
 use crate::book::{Books, BooksConfig};
 use crate::proto::ouch::{Answer, EnterOrder, Request};
@@ -156,7 +165,7 @@ fn a_publisher_answers_for_what_it_sent_and_nothing_else() {
     let session = Text::new("S").unwrap();
     let mut publisher = Publisher::new(session, 100);
     for number in 0..5_u8 {
-        publisher.push(vec![number; 30]);
+        publisher.push(&[number; 30]);
     }
     let first = publisher.next_packet(10).unwrap();
     assert_eq!(mold::Packet::parse(&first).unwrap().count(), 2, "no more fit 100 bytes");
@@ -172,4 +181,59 @@ fn a_publisher_answers_for_what_it_sent_and_nothing_else() {
     assert_eq!(answer(u64::MAX, 1), None);
     let other = mold::request(Text::new("T").unwrap(), 1, 1);
     assert_eq!(publisher.answer(&other), None);
+}
+
+/// Frames that arrive, and when those left that went out.
+#[derive(Debug, Default)]
+struct Wires {
+    arrive: VecDeque<Vec<u8>>,
+    taken: Vec<u8>,
+    room: Vec<u8>,
+    left: Vec<(u64, Vec<u8>)>,
+}
+
+impl Wire for Wires {
+    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.room.resize(len, 0);
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, now_ns: u64, _: Fcs) {
+        self.left.push((now_ns, self.room.clone()));
+    }
+
+    fn receive(&mut self, _: u64) -> Option<Received<'_>> {
+        self.taken = self.arrive.pop_front()?;
+        Some(Received { bytes: &self.taken, fcs: Fcs::Good })
+    }
+}
+
+/// Three frames lie there when it looks: each has the time at which its turn comes, not that of the
+/// look, by which orders would have arrived before they did.
+#[test]
+fn a_frame_has_the_time_at_which_it_is_taken() {
+    let config = VenueConfig::default();
+    let to = SocketAddr::from((config.address, config.requests_port));
+    let headers = Headers {
+        destination_mac: config.mac,
+        source_mac: MacAddr([2, 0, 0, 0, 0, 7]),
+        vlan_tci: None,
+        source: "198.18.0.2:26500".parse().unwrap(),
+        destination: to,
+        hop_limit: 64,
+        traffic_class: 0,
+        transport: Transport::Udp,
+    };
+    let mut request = vec![0; headers.len_bytes()];
+    request.extend(mold::request(config.session, 1, 1).as_bytes());
+    headers.write(&mut request).unwrap();
+    let wire = Wires { arrive: vec![request; 3].into(), ..Wires::default() };
+    let mut venue = Venue::new(config, wire, 0);
+    // Whoever looks at this clock takes 5 us.
+    let clock = Cell::new(1_000_000);
+    assert!(venue.poll(|| clock.replace(clock.get() + 5_000)));
+    let is_answer = |frame: &[u8]| Packet::parse(frame).is_ok_and(|packet| packet.source() == to);
+    let answers = venue.wire().left.iter().filter(|(at_ns, frame)| *at_ns != 0 && is_answer(frame));
+    let times: Vec<_> = answers.map(|&(at_ns, _)| at_ns).collect();
+    assert_eq!(times, [1_005_000, 1_010_000, 1_015_000]);
 }

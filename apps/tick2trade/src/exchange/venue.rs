@@ -71,6 +71,10 @@ pub struct VenueConfig {
     pub answer_bytes: usize,
     /// Snapshots, the first ones, whose session ends in their middle.
     pub halved_snapshots: u32,
+    /// Orders of the member for which room is made at the start, and for four messages of the feed
+    /// beside each: a table that grows, or memory that is touched for the first time, takes up to
+    /// milliseconds, which would count as the trader's.
+    pub room: usize,
 }
 
 impl Default for VenueConfig {
@@ -97,6 +101,7 @@ impl Default for VenueConfig {
             cancels_on_disconnect: false,
             answer_bytes: usize::MAX,
             halved_snapshots: 0,
+            room: 0,
         }
     }
 }
@@ -174,15 +179,18 @@ impl<W: Wire> Venue<W> {
             let _ = addresses.push(address);
         });
         let mut sockets = SocketSet::new(Vec::new());
-        let mut seat = |port| Seat::new(account(&config), port, config.answer_bytes, &mut sockets);
-        let (orders, snapshots) = (seat(config.orders_port), seat(config.snapshots_port));
+        let mut seat =
+            |port, room| Seat::new(account(&config, room), port, config.answer_bytes, &mut sockets);
+        // An order has two answers: it is taken, and it trades.
+        let orders = seat(config.orders_port, 2 * config.room);
+        let snapshots = seat(config.snapshots_port, 0);
         let listed = config.symbols.iter().map(|&stock| ListedSecurity { stock }).collect();
         let crowded = config.symbols.len().saturating_sub(1).max(1);
         let seed = config.crowd.seed;
         let mut venue = Self {
-            exchange: Exchange::new(listed),
+            exchange: Exchange::with_room(listed, config.room),
             crowd: Crowd::new(config.crowd.clone(), crowded),
-            publisher: Publisher::new(config.session, MAX_PACKET),
+            publisher: Publisher::with_room(config.session, MAX_PACKET, 4 * config.room),
             interface,
             sockets,
             orders,
@@ -204,7 +212,7 @@ impl<W: Wire> Venue<W> {
                 orders: 0,
                 taken: 0,
                 wire_to_wire: latency::histogram(),
-                times: Vec::new(),
+                times: Vec::with_capacity(config.room),
             },
             config,
             wire,
@@ -253,11 +261,13 @@ impl<W: Wire> Venue<W> {
         self.send_on_lines(&heartbeat, now_ns);
     }
 
-    /// Takes what arrived and does what is due; returns whether anything arrived or was due.
-    pub fn poll(&mut self, now_ns: u64) -> bool {
-        let mut is_busy = false;
+    /// Takes what arrived and does what is due; returns whether anything arrived or was due. The
+    /// time of a frame is that at which it is taken off the wire: what the exchange does with the
+    /// one before is on its way.
+    pub fn poll(&mut self, clock: impl Fn() -> u64) -> bool {
+        let (mut is_busy, mut now_ns) = (false, clock());
         while let Some(frame) = self.wire.receive(now_ns) {
-            is_busy = true;
+            (is_busy, now_ns) = (true, clock());
             self.received.clear();
             if frame.fcs == Fcs::Bad {
                 continue;
@@ -316,6 +326,16 @@ impl<W: Wire> Venue<W> {
         self.orders.account.forget(count);
     }
 
+    /// Refuses so many logins of the member, as if his last session were not over yet.
+    pub const fn refuse_logins(&mut self, count: u32) {
+        self.orders.account.refuse_logins(count);
+    }
+
+    /// The wire that it is at the end of.
+    pub const fn wire(&self) -> &W {
+        &self.wire
+    }
+
     /// Where it is, and what it does.
     pub const fn config(&self) -> &VenueConfig {
         &self.config
@@ -332,8 +352,13 @@ impl<W: Wire> Venue<W> {
     }
 
     /// Every answer of the day.
-    pub fn answers(&self) -> &[Vec<u8>] {
+    pub fn answers(&self) -> Vec<Vec<u8>> {
         self.orders.account.answers()
+    }
+
+    /// How many there are.
+    pub const fn answered(&self) -> usize {
+        self.orders.account.answered()
     }
 
     /// Messages that were sent.
@@ -389,12 +414,12 @@ impl<W: Wire> Venue<W> {
         }
         if self.snapshots.listen(&mut self.sockets) == Change::Taken {
             // Each snapshot is a session of its own: its first message is number 1.
-            let (mut account, mut messages) = (account(&self.config), self.snapshot(now_ns));
+            let (mut account, mut messages) = (account(&self.config, 0), self.snapshot(now_ns));
             self.begun += 1;
             if self.begun <= self.config.halved_snapshots {
                 messages.truncate(messages.len() / 2);
             }
-            messages.into_iter().for_each(|message| account.push(message));
+            messages.iter().for_each(|message| account.push(message));
             self.snapshots.open_again();
             account.connected(now_ns);
             self.snapshots.account = account;
@@ -460,8 +485,8 @@ impl<W: Wire> Venue<W> {
     /// What the exchange said goes its ways.
     fn publish(&mut self, out: Output, now_ns: u64) {
         self.stats.messages += out.feed.len() as u64;
-        out.feed.into_iter().for_each(|message| self.publisher.push(message));
-        out.answers.into_iter().for_each(|(_, answer)| self.orders.account.push(answer));
+        out.feed.iter().for_each(|message| self.publisher.push(message));
+        out.answers.iter().for_each(|(_, answer)| self.orders.account.push(answer));
         while let Some(packet) = self.publisher.next_packet(usize::MAX) {
             self.send_on_lines(&packet, now_ns);
         }
@@ -531,8 +556,8 @@ impl<W: Wire> Venue<W> {
 }
 
 /// The member's account, without answers.
-fn account(config: &VenueConfig) -> Account {
-    Account::new(config.user, config.password, config.session)
+fn account(config: &VenueConfig, room: usize) -> Account {
+    Account::with_room(config.user, config.password, config.session, room)
 }
 
 fn at(now_ns: u64) -> Instant {

@@ -8,9 +8,13 @@
 //! |---|---|---|
 //! | in order | the next message is the newest known | one ahead of it opens a gap |
 //! | gap, waiting | the other line may bring it | it comes, or [`ArbiterConfig::wait_ns`] pass |
-//! | gap, asked | a request is out | it comes, or the request is repeated |
+//! | gap, asked | a request is out, [`ArbiterConfig::pace_ns`] behind the last at the soonest | it comes, or the request is repeated |
 //! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`] |
 //! | holding | who joins late, or lost messages, waits for a snapshot | [`Arbiter::start_at`] |
+//! | silent | nothing came for [`ArbiterConfig::silence_ns`] | a packet comes |
+//!
+//! In order, and not silent, the stream is live ([`Arbiter::is_live`]): what was delivered is all
+//! that the feed has said. In every other state it is behind.
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
 //! What it says of numbers ahead is asked for, and given up only when a second one has said that
@@ -141,7 +145,7 @@ pub struct Arbiter {
     /// packets spoke of it.
     known: u64,
     /// Header of the packet that [`Arbiter::receive_next`] takes: of one message, `next`, while
-    /// nothing is missing, held or ended, and of none otherwise.
+    /// nothing is missing, held, ended or silent, and of none otherwise.
     usual: mold::Header,
     /// One above the highest number that one packet alone spoke of, if it is above `known`.
     claimed: u64,
@@ -156,7 +160,11 @@ pub struct Arbiter {
     ended: Option<u64>,
     /// [`Event::SessionEnded`] was said.
     finished: bool,
+    /// No packet of the session came for as long as it may be silent.
+    is_silent: bool,
     gap: Option<Gap>,
+    /// When a request may go out again, whatever is missing.
+    may_ask_ns: u64,
     /// What lies ahead of `next`.
     window: Window,
     stats: ArbiterStats,
@@ -186,7 +194,9 @@ impl Arbiter {
             stranger: None,
             ended: None,
             finished: false,
+            is_silent: false,
             gap: None,
+            may_ask_ns: 0,
             stats: ArbiterStats::new(),
             config,
         })
@@ -243,7 +253,7 @@ impl Arbiter {
             self.stats.implausible += 1;
             return;
         }
-        self.heard_ns = Some(now_ns);
+        (self.heard_ns, self.is_silent) = (Some(now_ns), false);
         self.stats.lines[source as usize].packet(first, count);
         match packet.kind() {
             PacketKind::Messages(_) if first == 0 => self.stats.malformed += 1,
@@ -259,14 +269,17 @@ impl Arbiter {
     /// Messages of which every one was there, as they come by the line that is behind.
     #[inline]
     fn old(&mut self, source: Source, numbers: Range<u64>, now_ns: u64) {
-        self.heard_ns = Some(now_ns);
+        (self.heard_ns, self.is_silent) = (Some(now_ns), false);
         self.stats.lines[source as usize].packet(numbers.start, numbers.end - numbers.start);
         numbers.for_each(|number| self.stats.again(source, number, now_ns));
     }
 
     /// Notes whether the next packet may go the short way.
     fn note_usual(&mut self) {
-        let is_usual = self.next == self.known && self.ended.is_none() && self.window.is_empty();
+        let is_usual = self.next == self.known
+            && self.ended.is_none()
+            && self.window.is_empty()
+            && !self.is_silent;
         let count = match self.session {
             Some(_) if is_usual && self.next != 0 => 1,
             _ => 0,
@@ -305,6 +318,10 @@ impl Arbiter {
                 Start::Live | Start::At(_) => (self.next, self.known) = (first, first),
                 // The oldest that is held: a snapshot will end behind it.
                 Start::Held if self.window.is_empty() => self.window.start(first),
+                // The newest are worth most: a snapshot that takes long ends behind those that go.
+                Start::Held if first <= self.known => {
+                    self.window.start_late_enough_for(first + u64::from(packet.count()));
+                }
                 Start::Held => {}
             }
         }
@@ -428,24 +445,30 @@ impl Arbiter {
         }
     }
 
-    /// Does what is due: says which messages to ask for, or that they are lost.
+    /// Does what is due: says which messages to ask for, or that they are lost; notes a session
+    /// that is silent.
     pub fn poll(&mut self, now_ns: u64, mut deliver: impl FnMut(Event<'_>)) -> Option<Request> {
+        if self.silent_at().is_some_and(|at_ns| at_ns <= now_ns) {
+            self.is_silent = true;
+            self.note_usual();
+        }
         let spoken = self.spoken();
-        let gap = self.gap.as_mut()?;
-        if now_ns < due(gap, &self.config) {
+        if self.gap_due()? > now_ns {
             return None;
         }
+        let gap = self.gap.as_mut()?;
         if self.next >= spoken {
             // The feed got to what one packet spoke of, by the short way.
             self.progress(Source::A, now_ns);
             return None;
         }
-        // What is missing ends at the first message that is held.
-        let end = self.window.first_from(self.next, spoken).unwrap_or(spoken);
         if gap.asked < self.config.attempts {
             (gap.asked, gap.asked_ns) = (gap.asked + 1, now_ns);
-            let per_request = u64::from(self.config.per_request);
-            let count = (end - self.next).min(per_request) as u16;
+            self.may_ask_ns = now_ns.saturating_add(self.config.pace_ns);
+            // What is missing ends at the first message that is held. No further than a request
+            // reaches: a window of which nearly all is missing takes long to look through.
+            let reach = self.next.saturating_add(self.config.per_request.into()).min(spoken);
+            let count = (self.window.first_from(self.next, reach) - self.next) as u16;
             self.stats.requests += 1;
             let packet = mold::request(self.session?, self.next, count);
             return Some(Request { first: self.next, count, packet });
@@ -459,7 +482,7 @@ impl Arbiter {
             self.note_usual();
             return None;
         }
-        let end = end.min(self.known);
+        let end = self.window.first_from(self.next, self.known);
         let lost = end - self.next;
         self.stats.lost += lost;
         deliver(Event::Lost { first: self.next, count: lost });
@@ -472,9 +495,41 @@ impl Arbiter {
         None
     }
 
-    /// When [`Arbiter::poll`] has something to do; `None` while nothing is missing.
+    /// When [`Arbiter::poll`] has something to do; `None` while nothing is missing, and there is no
+    /// session that could fall silent.
     pub fn poll_at(&self) -> Option<u64> {
-        self.gap.as_ref().map(|gap| due(gap, &self.config))
+        self.silent_at().into_iter().chain(self.gap_due()).min()
+    }
+
+    /// When a gap, if there is one, is to be asked for, asked for again, or given up; or is to be
+    /// found closed by the short way.
+    fn gap_due(&self) -> Option<u64> {
+        let (gap, config) = (self.gap.as_ref()?, &self.config);
+        let patience_ns = match gap.asked {
+            0 => gap.since_ns.saturating_add(config.wait_ns),
+            _ => gap.asked_ns.saturating_add(config.retry_ns),
+        };
+        let asks = gap.asked < config.attempts && self.next < self.spoken();
+        Some(if asks { patience_ns.max(self.may_ask_ns) } else { patience_ns })
+    }
+
+    /// When the session counts as silent, if nothing comes; `None` for one that does already, that
+    /// is over, or of which nothing was heard.
+    fn silent_at(&self) -> Option<u64> {
+        if self.is_silent || self.finished {
+            return None;
+        }
+        Some(self.heard_ns()?.saturating_add(self.config.silence_ns))
+    }
+
+    /// Whether what was delivered is all that the feed has said, as far as anybody knows: a session
+    /// runs, was heard lately, and nothing of it is missing or held.
+    pub const fn is_live(&self) -> bool {
+        self.session.is_some()
+            && self.next != 0
+            && self.gap.is_none()
+            && !self.is_silent
+            && !self.finished
     }
 
     /// Whether a snapshot may have ended in front of this message: the feed was heard, and the
@@ -527,13 +582,5 @@ impl Arbiter {
     /// What happened so far.
     pub const fn stats(&self) -> &ArbiterStats {
         &self.stats
-    }
-}
-
-/// When a gap is to be asked for, asked for again, or given up.
-fn due(gap: &Gap, config: &ArbiterConfig) -> u64 {
-    match gap.asked {
-        0 => gap.since_ns.saturating_add(config.wait_ns),
-        _ => gap.asked_ns.saturating_add(config.retry_ns),
     }
 }

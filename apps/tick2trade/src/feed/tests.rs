@@ -5,6 +5,8 @@ use super::*;
 use crate::proto::Text;
 
 const US: u64 = 1_000;
+/// How long a session may say nothing.
+const SILENCE_NS: u64 = 2_500_000_000;
 
 fn session(name: &str) -> Session {
     Text::new(name).unwrap()
@@ -138,7 +140,7 @@ fn a_gap_waits_for_the_other_line_before_it_is_asked_for() {
     assert_eq!(feed.arbiter.poll_at(), Some(200 * US));
     assert_eq!(feed.poll(199 * US), None);
     assert_eq!(feed.receive(Source::B, 2, 1, 150 * US), "2 3 4");
-    assert_eq!(feed.arbiter.poll_at(), None);
+    assert_eq!(feed.arbiter.poll_at(), Some(150 * US + SILENCE_NS));
     assert_eq!(feed.arbiter.stats().recovery_ns.len(), 1);
 }
 
@@ -182,7 +184,8 @@ fn what_one_packet_alone_speaks_of_is_asked_for_and_not_given_up_by_it() {
     // The feed goes on below; what was asked for is given up, and nothing is lost.
     assert_eq!(feed.receive(Source::B, 2, 1, 2_300 * US), "2");
     assert_eq!(feed.poll(4_200 * US), None);
-    assert_eq!((feed.heard.take(), feed.arbiter.poll_at()), (String::new(), None));
+    let silent_at = Some(2_300 * US + SILENCE_NS);
+    assert_eq!((feed.heard.take(), feed.arbiter.poll_at()), (String::new(), silent_at));
     let stats = feed.arbiter.stats();
     assert_eq!((stats.lost, stats.unconfirmed, feed.arbiter.next()), (0, 1, 3));
     for number in 3..=6 {
@@ -287,7 +290,7 @@ fn another_session_is_foreign_until_this_one_is_over() {
     for number in [0, 1, 5] {
         let other = mold::heartbeat(session("T"), number);
         for line in [Source::A, Source::B, Source::A, Source::B] {
-            assert_eq!(feed.bytes(line, other.as_bytes(), 4_999_999 * US), "");
+            assert_eq!(feed.bytes(line, other.as_bytes(), 2_499_999 * US), "");
         }
     }
     assert_eq!(feed.arbiter.stats().foreign, 12);
@@ -332,6 +335,53 @@ fn a_session_that_is_silent_gives_way_to_one_that_more_than_one_packet_speaks_of
     assert_eq!(feed.bytes(Source::A, other.as_bytes(), 10 * S), "startT");
 }
 
+/// What was delivered is all that the feed said: not before anything was heard, nor while something
+/// is missing, nobody says anything, a snapshot is awaited, or the session is over.
+#[test]
+fn a_feed_is_live_while_it_is_heard_and_nothing_is_missing() {
+    let mut feed = Feed::new(small());
+    assert!(!feed.arbiter.is_live());
+    assert_eq!(feed.arbiter.poll_at(), None, "what was never heard cannot fall silent");
+    feed.receive(Source::A, 1, 1, 0);
+    assert!(feed.arbiter.is_live());
+    feed.receive(Source::A, 3, 1, US);
+    assert!(!feed.arbiter.is_live());
+    assert_eq!(feed.receive(Source::B, 2, 1, 2 * US), "2 3");
+    assert!(feed.arbiter.is_live());
+    // By the short way, which notes no time of its own.
+    let message = packet(4, 1);
+    let message = Packet::parse(&message).unwrap();
+    assert!(feed.arbiter.receive_next(Source::A, &message, 3 * US).is_some());
+    let silent_at = 3 * US + SILENCE_NS;
+    assert_eq!(feed.arbiter.poll_at(), Some(silent_at));
+    assert_eq!(feed.poll(silent_at - 1), None);
+    assert!(feed.arbiter.is_live());
+    assert_eq!(feed.poll(silent_at), None);
+    assert!(!feed.arbiter.is_live());
+    assert_eq!(feed.arbiter.poll_at(), None, "said once");
+    // Whatever comes ends the silence: the next message, one that was there, a heartbeat.
+    let heartbeat = mold::heartbeat(session("S"), 6);
+    let mut now = silent_at;
+    for bytes in [packet(5, 1), packet(5, 1), heartbeat.as_bytes().to_vec()] {
+        feed.bytes(Source::B, &bytes, now);
+        assert!(feed.arbiter.is_live());
+        now += SILENCE_NS;
+        feed.poll(now);
+        assert!(!feed.arbiter.is_live());
+    }
+    let end = mold::end_of_session(session("S"), 6);
+    assert_eq!(feed.bytes(Source::A, end.as_bytes(), now), "end6");
+    assert_eq!((feed.arbiter.is_live(), feed.arbiter.poll_at()), (false, None));
+    assert_eq!(feed.receive(Source::A, 6, 1, now), "6", "that was not its end");
+    assert!(feed.arbiter.is_live());
+    feed.arbiter.wait_for_snapshot();
+    assert!(!feed.arbiter.is_live());
+    feed.receive(Source::A, 7, 1, now);
+    assert!(!feed.arbiter.is_live());
+    feed.arbiter.start_at(7, now, |event| feed.heard.note(event));
+    assert!(feed.arbiter.is_live());
+}
+
 #[test]
 fn a_late_joiner_starts_where_the_line_is_or_behind_its_snapshot() {
     let mut feed = Feed::new(ArbiterConfig { start: Start::Live, ..small() });
@@ -344,6 +394,40 @@ fn a_late_joiner_starts_where_the_line_is_or_behind_its_snapshot() {
     assert_eq!(feed.heard.take(), "101");
     assert_eq!(feed.poll(200 * US), Some((102, 1)));
     assert_eq!(feed.receive(Source::Retransmission, 102, 1, 0), "102 103");
+}
+
+/// A snapshot takes longer than the window lasts: what is held is what came last, whatever came
+/// while nobody looked, and one packet far ahead changes nothing of that.
+#[test]
+fn a_late_joiner_holds_the_newest() {
+    let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+    for first in (100..130).step_by(2) {
+        assert_eq!(feed.receive(Source::A, first, 2, 0), "");
+    }
+    assert_eq!(feed.arbiter.stats().out_of_window, 0);
+    // A stray one, and a hole: what is behind the hole is believed when two packets speak of it.
+    feed.receive(Source::B, 900, 1, 0);
+    feed.receive(Source::A, 140, 2, 0);
+    feed.receive(Source::A, 142, 2, 0);
+    assert_eq!(feed.arbiter.stats().out_of_window, 3);
+    for first in (144..150).step_by(2) {
+        feed.receive(Source::A, first, 2, 0);
+    }
+    feed.arbiter.start_at(143, 0, |event| feed.heard.note(event));
+    assert_eq!(feed.heard.take(), "143 144 145 146 147 148 149");
+    assert_eq!(feed.arbiter.next(), 150);
+
+    // A snapshot that is older than all that is held: the rest is asked for.
+    let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+    for first in 100..120 {
+        feed.receive(Source::A, first, 1, 0);
+    }
+    feed.arbiter.start_at(110, 0, |event| feed.heard.note(event));
+    assert_eq!((feed.heard.take(), feed.poll(200 * US)), (String::new(), Some((110, 2))));
+    assert_eq!(
+        feed.receive(Source::Retransmission, 110, 2, 0),
+        "110 111 112 113 114 115 116 117 118 119"
+    );
 }
 
 #[test]
@@ -371,6 +455,66 @@ fn numbers_that_cannot_be_are_not_believed() {
     }
     assert_eq!(feed.arbiter.stats().implausible, 2);
     assert_eq!((feed.arbiter.next(), feed.arbiter.has_gap()), (2, false));
+}
+
+/// Requests of a server that answers at once, looked for each microsecond up to 10 ms behind the
+/// first that may be: how many there were, and the least time between two.
+fn asked(feed: &mut Feed, mut meanwhile: impl FnMut(&mut Feed, u64)) -> (usize, u64) {
+    let mut times: Vec<u64> = Vec::new();
+    for now in (200 * US..=10_200 * US).step_by(US as usize) {
+        if let Some((first, count)) = feed.poll(now) {
+            feed.receive(Source::Retransmission, first, count.into(), now);
+            times.push(now);
+        }
+        meanwhile(feed, now);
+    }
+    let apart = times.windows(2).map(|pair| pair[1] - pair[0]).min();
+    (times.len(), apart.unwrap_or(u64::MAX))
+}
+
+/// However many messages are missing, wherever they are, and however fast the answers come: no more
+/// than one request in `pace_ns`.
+#[test]
+fn requests_have_their_pace_whatever_is_missing() {
+    let pace_ns = ArbiterConfig::default().pace_ns;
+    let large = ArbiterConfig { window: 4_096, ..small() };
+    // A day to catch up with; every second message of a while; and a line that brings one of many
+    // missing messages all the time, so that what is missing begins elsewhere each time.
+    let mut day = Feed::new(large.clone());
+    day.receive(Source::A, 100_000, 1, 0);
+    assert_eq!(asked(&mut day, |_, _| ()), (101, pace_ns));
+    assert_eq!(day.arbiter.next(), 1 + 101 * 3);
+
+    let mut holes = Feed::new(large.clone());
+    for number in (2..4_000).step_by(2) {
+        holes.receive(Source::A, number, 1, 0);
+    }
+    let (count, apart) = asked(&mut holes, |_, _| ());
+    assert!((90..=101).contains(&count) && apart >= pace_ns, "{count} requests, {apart} ns apart");
+
+    let mut late = Feed::new(large.clone());
+    late.receive(Source::A, 4_000, 1, 0);
+    let (count, apart) = asked(&mut late, |feed, now| {
+        let next = feed.arbiter.next();
+        feed.receive(Source::B, next, 1, now);
+    });
+    assert!(count <= 101 && apart >= pace_ns, "{count} requests, {apart} ns apart");
+    assert!(!late.arbiter.has_gap());
+
+    // What closes by a line meanwhile is live at once, and waits for no request's turn.
+    let mut feed = Feed::new(ArbiterConfig { pace_ns: 1_000_000 * US, ..large });
+    feed.receive(Source::A, 1, 1, 0);
+    feed.receive(Source::A, 5, 1, 0);
+    assert_eq!(feed.poll(200 * US), Some((2, 3)));
+    assert_eq!(feed.receive(Source::Retransmission, 2, 3, 210 * US), "2 3 4 5");
+    assert!(feed.arbiter.is_live());
+    feed.receive(Source::A, 7, 1, 220 * US);
+    assert_eq!(feed.poll(10_000 * US), None, "its turn has not come");
+    assert_eq!(feed.receive(Source::B, 6, 1, 10_000 * US), "6 7");
+    assert!(feed.arbiter.is_live());
+    feed.receive(Source::A, 9, 1, 10_000 * US);
+    assert_eq!(feed.arbiter.poll_at(), Some(1_000_200 * US));
+    assert_eq!(feed.poll(1_000_200 * US), Some((8, 1)));
 }
 
 #[test]

@@ -77,13 +77,15 @@ impl Window {
         Some(&self.bytes[slot * self.max_message..][..usize::from(self.lens[slot])])
     }
 
-    /// Number of the first message held in `[from, end)`.
-    pub(super) fn first_from(&self, from: u64, end: u64) -> Option<u64> {
+    /// Number of the first message held in `[from, end)`; `end` if none is. Takes as long as the
+    /// hole in front of it is.
+    pub(super) fn first_from(&self, from: u64, end: u64) -> u64 {
         if self.held == 0 {
-            return None;
+            return end;
         }
-        let end = end.min(from.saturating_add(self.numbers.len() as u64));
-        (from..end).find(|&number| self.numbers[self.slot(number)] == number)
+        let last = end.min(from.saturating_add(self.numbers.len() as u64));
+        let held = (from..last).find(|&number| self.numbers[self.slot(number)] == number);
+        held.unwrap_or(end)
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -92,6 +94,11 @@ impl Window {
 
     pub(super) const fn start(&mut self, number: u64) {
         self.started_at = number;
+    }
+
+    /// Lets as many of the lowest numbers go as there have to be for all before `end` to be in.
+    pub(super) fn start_late_enough_for(&mut self, end: u64) {
+        self.started_at = self.started_at.max(end.saturating_sub(self.numbers.len() as u64));
     }
 
     pub(super) const fn started_at(&self) -> u64 {

@@ -4,7 +4,16 @@ use super::trades::Trade;
 use super::{OrderEntry, OrderEvent, Standing};
 use crate::proto::Side;
 use crate::proto::ouch::{self, Answer, Symbol, answers};
-use crate::risk::Stop;
+
+/// Letters of the answers that say which orders stand and what traded.
+const MOVES_SHARES: [u8; 6] = [
+    answers::Accepted::KIND,
+    answers::Replaced::KIND,
+    answers::Cancelled::KIND,
+    answers::SelfMatchCancelled::KIND,
+    answers::Executed::KIND,
+    answers::Broken::KIND,
+];
 
 /// What an answer says of an order that was taken.
 #[derive(Debug, Clone, Copy)]
@@ -52,9 +61,25 @@ impl OrderEntry {
         self.mismatches += u64::from(is_mismatch);
         // A reject moves no shares, whosever it is.
         if is_mismatch && !matches!(answer, Answer::Rejected(_)) {
-            self.risk.stop(Stop::Doubtful);
+            self.doubt();
         }
         event
+    }
+
+    /// Takes an answer that cannot be read to its end. Its fixed part says all that is needed of
+    /// it; without that, one that moved shares is a mismatch. `None` for what is no answer.
+    #[cold]
+    pub fn malformed(&mut self, message: &[u8]) -> Option<OrderEvent> {
+        if let Ok(answer) = Answer::parse_fixed(message) {
+            return Some(self.answer(&answer));
+        }
+        message.first().filter(|kind| MOVES_SHARES.contains(kind))?;
+        let urn = message.get(9..13).and_then(|urn| urn.try_into().ok());
+        let event = OrderEvent::Mismatch { urn: urn.map_or(0, u32::from_be_bytes) };
+        self.told.count(event);
+        self.mismatches += 1;
+        self.doubt();
+        Some(event)
     }
 
     /// The exchange knows of no order from this number on: what was sent with one was lost with its
@@ -63,7 +88,7 @@ impl OrderEntry {
         let before = self.count;
         for place in 0..self.standing.len() {
             if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
-                self.not_sent(order.urn);
+                self.never_was(order.urn);
             }
         }
         self.next_urn = self.next_urn.max(next_urn);
@@ -121,6 +146,11 @@ impl OrderEntry {
             return None;
         }
         let order = *self.get(taken.urn)?;
+        // Of before a crash the exchange may have another of this number.
+        let symbol = self.symbols[order.security as usize];
+        if (symbol, Some(order.side)) != (taken.symbol, Side::from_letter(taken.side)) {
+            return None;
+        }
         // The exchange may take less, and at a better price, never more.
         let left = order.left.min(taken.shares);
         if left != taken.shares {
@@ -152,9 +182,18 @@ impl OrderEntry {
         let Ok(price) = u32::try_from(taken.price) else { return false };
         self.risk.restore(security, side, left, price);
         let security = security as u32;
-        let successor = 0;
-        let order = Standing { urn, security, side, price, left, executed, immediate, successor };
-        self.standing[place] = Some(order);
+        self.standing[place] = Some(Standing {
+            urn,
+            security,
+            side,
+            price,
+            left,
+            executed,
+            immediate,
+            is_short: matches!(taken.side, ouch::SHORT | ouch::SHORT_EXEMPT),
+            successor: 0,
+            predecessor: 0,
+        });
         self.count += 1;
         self.next_urn = urn.saturating_add(1);
         true
@@ -237,8 +276,9 @@ impl OrderEntry {
 
     /// The order that this one should have replaced stands as before.
     pub(super) fn keep_predecessor(&mut self, urn: u32) {
+        let predecessor = self.get(urn).map_or(0, |order| order.predecessor);
         let replaced = |order: &&mut Standing| order.successor == urn;
-        if let Some(order) = self.standing.iter_mut().flatten().find(replaced) {
+        if let Some(order) = self.get(predecessor).filter(replaced) {
             order.successor = 0;
         }
     }

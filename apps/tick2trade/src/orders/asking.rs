@@ -50,6 +50,10 @@ pub(super) struct Asked {
     all_cancelled_at: u32,
     /// Rounds in which a request that was sent had no answer.
     looks: u8,
+    /// The exchange may have orders of ours that are not known here.
+    has_strays: bool,
+    /// Places of the table before this one were asked to be cancelled by themselves.
+    left_from: usize,
 }
 
 impl Asked {
@@ -92,9 +96,24 @@ impl OrderEntry {
 
     /// What stands is to be cancelled, and orders pass as before.
     pub fn cancel_all(&mut self) {
-        if self.count != 0 && !self.asked.mass.is_open() {
+        if (self.count != 0 || self.asked.has_strays) && !self.asked.mass.is_open() {
             self.asked.mass = Ask::Due;
         }
+    }
+
+    /// Whether the exchange may have orders of ours that are not known here: an answer did not fit,
+    /// and it has not said since that all are cancelled.
+    pub const fn has_strays(&self) -> bool {
+        self.asked.has_strays
+    }
+
+    /// An answer moved shares, or may have, that are not kept here: positions may be wrong, and
+    /// orders may stand that nobody knows. No order passes for the rest of the session, and the
+    /// exchange is to cancel everything.
+    pub(super) fn doubt(&mut self) {
+        self.risk.stop(Stop::Doubtful);
+        self.asked.has_strays = true;
+        self.cancel_all();
     }
 
     /// The exchange is to take orders again that a kill switch stopped.
@@ -146,14 +165,24 @@ impl OrderEntry {
         [mass, disable, enable].into_iter().any(Ask::is_open)
     }
 
-    /// An order to be cancelled by itself, because the exchange refuses to cancel all at once: the
-    /// first from this place of the table on, and the place behind it.
-    pub fn left_by_refusal(&self, from: usize) -> Option<(u32, usize)> {
+    /// The next order to be cancelled by itself, because the exchange refuses to cancel all at
+    /// once: each once, but for those whose cancel has no answer yet. It counts as asked for:
+    /// [`OrderEntry::left_not_sent`] takes that back.
+    pub fn left_by_refusal(&mut self) -> Option<u32> {
         if self.asked.mass != Ask::Refused {
             return None;
         }
-        let mut places = self.standing.iter().enumerate().skip(from);
-        places.find_map(|(place, order)| order.map(|order| (order.urn, place + 1)))
+        let places = self.standing.iter().zip(&self.waits).enumerate().skip(self.asked.left_from);
+        let mut left = places.filter_map(|(place, (order, wait))| Some((place, (*order)?, wait)));
+        let (place, order, _) = left.find(|(_, order, wait)| !wait.is_for_cancel(order.urn))?;
+        self.asked.left_from = place + 1;
+        Some(order.urn)
+    }
+
+    /// The cancel of the last order that [`OrderEntry::left_by_refusal`] named did not leave.
+    pub fn left_not_sent(&mut self, urn: u32) {
+        self.cancel_not_sent(urn);
+        self.asked.left_from = self.place(urn);
     }
 
     /// Each order was asked to be cancelled by itself.
@@ -164,14 +193,21 @@ impl OrderEntry {
         }
     }
 
-    /// A connection was lost: what it was asked, and did not answer, is due again.
+    /// A connection was lost: what it was asked, and did not answer, is due again. Cancels of
+    /// strategies are not, and nobody owes an answer to them; who let no order pass any more wanted
+    /// every order cancelled.
     pub(super) fn ask_again(&mut self) {
         for ask in self.asked.all() {
             if ask.is_open() {
                 *ask = Ask::Due;
             }
         }
+        self.asked.left_from = 0;
         self.wait_anew();
+        self.forget_cancels();
+        if self.risk.is_stopped_by(Stop::Killed) || self.risk.is_stopped_by(Stop::Closing) {
+            self.cancel_all();
+        }
     }
 
     /// A mass cancel was answered, ours or one of before a restart.
@@ -180,16 +216,22 @@ impl OrderEntry {
         self.asked.all_cancelled_at = self.asked.all_cancelled_at.max(urn);
         if self.asked.mass.is(urn) {
             self.asked.mass = Ask::No;
+            self.asked.has_strays = false;
             self.risk.end_stop(Stop::Overdue);
             self.wait_anew();
         }
         OrderEvent::AllCancelled
     }
 
+    /// Whether an answer is about our firm: who named none has the one that the exchange knows.
+    fn is_ours(&self, firm: Text<4>) -> bool {
+        self.firm == Text::BLANK || self.firm == firm
+    }
+
     /// The exchange takes no orders of a firm, whoever asked for that.
     pub(super) fn entry_stopped(&mut self, urn: u32, firm: Text<4>) -> OrderEvent {
         self.use_up(urn);
-        if firm != self.firm {
+        if !self.is_ours(firm) {
             return OrderEvent::Other;
         }
         self.risk.stop(Stop::Killed);
@@ -203,7 +245,7 @@ impl OrderEntry {
     /// thrown.
     pub(super) fn entry_enabled(&mut self, urn: u32, firm: Text<4>) -> OrderEvent {
         self.use_up(urn);
-        if firm != self.firm {
+        if !self.is_ours(firm) {
             return OrderEvent::Other;
         }
         if self.asked.enable.is(urn) {
@@ -217,9 +259,10 @@ impl OrderEntry {
 
     /// Whether a request, and no order, is what was refused under this number.
     pub(super) fn is_asked_refused(&mut self, urn: u32) -> bool {
-        let mut asks = self.asked.all().into_iter();
-        let refused = asks.find(|ask| ask.is(urn)).map(|ask| *ask = Ask::Refused);
-        refused.is_some()
+        let Some(ask) = self.asked.all().into_iter().find(|ask| ask.is(urn)) else { return false };
+        *ask = Ask::Refused;
+        self.asked.left_from = 0;
+        true
     }
 
     fn use_up(&mut self, urn: u32) {

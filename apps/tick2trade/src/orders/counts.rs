@@ -5,12 +5,14 @@ use crate::{proto::ouch, risk};
 
 impl Refused {
     /// Names of the reasons, as counts have them.
-    pub const REASONS: [&'static str; 17] = [
+    pub const REASONS: [&'static str; 20] = [
         "killed",
         "closing",
         "overdue",
         "doubtful",
+        "stale",
         "shares",
+        "price",
         "value",
         "no_reference",
         "collar",
@@ -23,6 +25,7 @@ impl Refused {
         "no_such_order",
         "replacing",
         "liable",
+        "short",
     ];
 
     /// Place of this one's name in [`Refused::REASONS`].
@@ -33,20 +36,23 @@ impl Refused {
                 risk::Refused::Closing => 1,
                 risk::Refused::Overdue => 2,
                 risk::Refused::Doubtful => 3,
-                risk::Refused::Shares { .. } => 4,
-                risk::Refused::Value { .. } => 5,
-                risk::Refused::NoReference => 6,
-                risk::Refused::Collar { .. } => 7,
-                risk::Refused::Rate { .. } => 8,
-                risk::Refused::Position { .. } => 9,
-                risk::Refused::Credit { .. } => 10,
-                risk::Refused::Unknown(_) => 11,
+                risk::Refused::Stale => 4,
+                risk::Refused::Shares { .. } => 5,
+                risk::Refused::Price(_) => 6,
+                risk::Refused::Value { .. } => 7,
+                risk::Refused::NoReference => 8,
+                risk::Refused::Collar { .. } => 9,
+                risk::Refused::Rate { .. } => 10,
+                risk::Refused::Position { .. } => 11,
+                risk::Refused::Credit { .. } => 12,
+                risk::Refused::Unknown(_) => 13,
             },
-            Self::Full(_) => 12,
-            Self::NoNumber => 13,
-            Self::Unknown(_) => 14,
-            Self::Replacing(_) => 15,
-            Self::Liable { .. } => 16,
+            Self::Full(_) => 14,
+            Self::NoNumber => 15,
+            Self::Unknown(_) => 16,
+            Self::Replacing(_) => 17,
+            Self::Liable { .. } => 18,
+            Self::Short(_) => 19,
         }
     }
 }
@@ -141,7 +147,9 @@ mod tests {
             risk::Refused::Closing,
             risk::Refused::Overdue,
             risk::Refused::Doubtful,
+            risk::Refused::Stale,
             risk::Refused::Shares { shares, limit },
+            risk::Refused::Price(1),
             risk::Refused::Value { value: 1, limit: 1 },
             risk::Refused::NoReference,
             risk::Refused::Collar { price, reference: 1, limit_bp: 1 },
@@ -156,6 +164,7 @@ mod tests {
             Refused::Unknown(1),
             Refused::Replacing(1),
             Refused::Liable { shares, executed: 1 },
+            Refused::Short(1),
         ];
         let all = of_risk.into_iter().map(Refused::Risk).chain(of_orders);
         let places: Vec<usize> = all.map(Refused::reason).collect();

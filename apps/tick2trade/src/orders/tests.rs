@@ -3,7 +3,7 @@ mod silence;
 use super::*;
 use crate::proto::ouch::answers::{Accepted, AccountQueryAnswered, Cancelled, Executed, Rejected};
 use crate::proto::ouch::{Answer, answers};
-use crate::risk::Exposure;
+use crate::risk::{Exposure, Stop};
 
 fn entry() -> OrderEntry {
     let symbols = ["AAPL", "MSFT"].map(|symbol| Text::new(symbol).unwrap()).to_vec();
@@ -118,6 +118,30 @@ fn a_rejected_order_and_one_that_did_not_leave_free_what_they_took() {
     assert_eq!(enter(&mut entry, 1), Ok(3));
 }
 
+/// A line that takes nothing uses up no rate; and an order can be taken back whatever was sent.
+#[test]
+fn the_rate_counts_what_left_and_holds_no_first_cancel_up() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let limits = risk::Limits { rate: 2, ..risk::Limits::default() };
+    let config = OrdersConfig { symbols, limits, capacity: 4, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    let rate = Refused::Risk(risk::Refused::Rate { limit: 2 });
+    for _ in 0..10 {
+        let urn = enter(&mut entry, 100).unwrap();
+        entry.not_sent(urn);
+    }
+    let [first, second] = [0; 2].map(|_| enter(&mut entry, 100).unwrap());
+    assert_eq!(enter(&mut entry, 100), Err(rate));
+    for urn in [first, second] {
+        assert!(entry.cancel(urn, 0).is_ok());
+        entry.cancel_not_sent(urn);
+        assert!(entry.cancel(urn, 0).is_ok());
+        assert_eq!(entry.cancel(urn, 0), Err(rate), "one that is on its way already");
+    }
+    assert_eq!(enter(&mut entry, 100), Err(rate), "they count");
+    assert_eq!(entry.cancel(first, 1_000_000_000).map(|_| ()), Ok(()));
+}
+
 /// A day order keeps its place, and no more than that.
 #[test]
 fn an_order_that_stands_for_long_is_in_nobodys_way() {
@@ -170,6 +194,51 @@ fn what_may_have_moved_shares_that_nobody_knows_of_stops_entry_and_a_reject_does
     assert_eq!(entry.answer(&Answer::Executed(&executed(1, 5))), OrderEvent::Mismatch { urn: 1 });
     assert_eq!(enter(&mut entry, 100), Err(Refused::Risk(risk::Refused::Doubtful)));
     assert_eq!(entry.mismatches(), 2);
+}
+
+/// An order of the exchange's that is none of ours here, or another under our number: the exchange
+/// is to cancel everything, whatever stands here, until it has said that it did.
+#[test]
+fn an_order_that_only_the_exchange_has_is_cancelled_with_all_others() {
+    let other = Accepted { symbol: Text::new("NVDA").unwrap(), ..accepted(1, 100, b'L') };
+    let stranger = Accepted { symbol: Text::new("MSFT").unwrap(), ..accepted(1, 100, b'L') };
+    let sold = Accepted { side: b'S', ..accepted(1, 100, b'L') };
+    for (is_sent, accepted) in [(false, other), (true, stranger), (true, sold)] {
+        let mut entry = entry();
+        if is_sent {
+            enter(&mut entry, 100).unwrap();
+        }
+        assert!(!entry.has_strays() && !entry.has_due());
+        let event = entry.answer(&Answer::Accepted(&accepted));
+        assert_eq!(event, OrderEvent::Mismatch { urn: 1 });
+        let sent = entry.due().unwrap();
+        assert_eq!((sent[3], entry.has_strays()), (b'C', true));
+        // What it does meanwhile is no reason for another.
+        entry.answer(&Answer::Executed(&executed(9, 1)));
+        assert_eq!(entry.due(), None);
+        // Ended by the answer alone, and asked for again until then: the program ends as well.
+        let rejected = Rejected {
+            kind: Rejected::KIND,
+            timestamp_ns: 0.into(),
+            urn: u32::from(sent[7]).into(),
+            reason: 0x0c.into(),
+            client_order_id: Text::BLANK,
+        };
+        entry.answer(&Answer::Rejected(&rejected));
+        entry.refusal_heeded();
+        entry.close();
+        let urn = u32::from(entry.due().unwrap()[7]);
+        entry.answer(&Answer::MassCancelAnswered(&answers::MassCancelAnswered {
+            kind: answers::MassCancelAnswered::KIND,
+            timestamp_ns: 0.into(),
+            urn: urn.into(),
+            firm: Text::new("FIRM").unwrap(),
+            symbol: Text::BLANK,
+        }));
+        assert!(!entry.has_strays() && !entry.is_asking());
+        assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Closing)));
+        assert!(entry.risk().is_stopped_by(Stop::Doubtful));
+    }
 }
 
 #[test]
@@ -286,6 +355,45 @@ fn a_replacement_has_its_golden_bytes_and_both_orders_count() {
     assert_eq!(entry.risk().exposure(0).unwrap().buying, 180);
     assert_eq!(replace(&mut entry, 1, 1, 1_500_000), Err(Refused::Replacing(1)));
     assert_eq!(replace(&mut entry, 9, 1, 1_500_000), Err(Refused::Unknown(9)));
+}
+
+/// A sale is marked by what is held and not for sale yet; a replacement cannot change the mark.
+#[test]
+fn who_sells_more_than_he_has_says_so() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let config = OrdersConfig { symbols, capacity: 8, ..OrdersConfig::default() };
+    let mut entry = OrderEntry::new(config).unwrap();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.answer(&Answer::Executed(&executed(1, 100)));
+    let sell = |entry: &mut OrderEntry, shares| {
+        let mut bytes = [0; ENTER_LEN];
+        let order = Intent { side: Side::Sell, ..buy(shares) };
+        let urn = entry.enter(&order, false, 0, &mut bytes).unwrap();
+        (urn, bytes[8])
+    };
+    assert_eq!(sell(&mut entry, 60), (2, b'S'));
+    assert_eq!(sell(&mut entry, 40), (3, b'S'));
+    assert_eq!(sell(&mut entry, 1), (4, b'T'), "all that is held is for sale");
+    entry.not_sent(4);
+    assert_eq!(replace(&mut entry, 2, 61, 1_504_000), Err(Refused::Short(2)));
+    assert_eq!(replace(&mut entry, 2, 60, 1_504_000), Ok(5), "one takes the place of the other");
+    entry.not_sent(5);
+    entry.not_sent(3);
+    let (short, mark) = sell(&mut entry, 41);
+    assert_eq!(mark, b'T');
+    assert_eq!(replace(&mut entry, short, 50, 1_504_000), Ok(short + 1), "marked already");
+    // So it is after a restart, by the exchange's word.
+    let day = [
+        Accepted { side: b'T', ..accepted(1, 100, b'L') },
+        Accepted { side: b'S', ..accepted(2, 100, b'L') },
+    ];
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let config = OrdersConfig { symbols, capacity: 8, ..OrdersConfig::default() };
+    let mut restarted = OrderEntry::new(config).unwrap();
+    day.iter().for_each(|order| _ = restarted.answer(&Answer::Accepted(order)));
+    assert_eq!(replace(&mut restarted, 2, 100, 1_504_000), Err(Refused::Short(2)));
+    assert_eq!(restarted.risk().exposure(0).unwrap().selling, 200);
 }
 
 /// Reference 11.1.4: the quantity is what to be liable for in all, what traded included.

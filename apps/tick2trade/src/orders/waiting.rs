@@ -46,6 +46,11 @@ impl Wait {
     pub(super) const fn for_cancel(urn: u32) -> Self {
         Self { urn, what: For::Cancel, looks: 0 }
     }
+
+    /// Whether a cancel of this order has no answer yet.
+    pub(super) fn is_for_cancel(&self, urn: u32) -> bool {
+        self.urn == urn && self.what == For::Cancel
+    }
 }
 
 /// What a look at the orders found.
@@ -120,9 +125,17 @@ impl OrderEntry {
         self.waits[place] = Wait { urn, what: For::Nothing, looks: 0 };
     }
 
-    /// A cancel that [`OrderEntry::cancel`] made and the connection did not take never left.
+    /// A cancel that [`OrderEntry::cancel`] made and the connection did not take never left, and
+    /// counts against no limit. To be called before anything else is sent.
     pub fn cancel_not_sent(&mut self, urn: u32) {
+        self.risk.message_not_sent();
         self.answered(urn);
+    }
+
+    /// The cancels that have no answer were lost.
+    pub(super) fn forget_cancels(&mut self) {
+        let lost = self.waits.iter_mut().filter(|wait| wait.what == For::Cancel);
+        lost.for_each(|wait| wait.what = For::Nothing);
     }
 
     /// What waits has as much time again.

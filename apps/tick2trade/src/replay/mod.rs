@@ -209,7 +209,12 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
     plan.check()?;
     let name = || plan.file.display().to_string();
     let mut recording = Recording::open(&plan.file, plan.lines).with_context(name)?;
-    let mut engine = Engine::new(plan.engine.clone(), strategy)?;
+    let mut config = plan.engine.clone();
+    if recording.is_messages() {
+        // Nobody can tell there that a line fell silent.
+        config.feed.silence_ns = u64::MAX;
+    }
+    let mut engine = Engine::new(config, strategy)?;
     let create = |path: &PathBuf| -> Result<_> {
         let file = File::create(path).with_context(|| path.display().to_string())?;
         Ok(BufWriter::new(file))

@@ -110,6 +110,12 @@ impl Recording {
         Ok(Self { kind, datagram: Vec::new(), at_ns: 0, passed_over: 0 })
     }
 
+    /// Whether it holds messages alone, and none of the signs of life that a feed gives between
+    /// them.
+    pub const fn is_messages(&self) -> bool {
+        matches!(self.kind, Kind::Itch { .. })
+    }
+
     /// The next datagram of the feed; `None` at the end. What a capture holds besides is passed
     /// over.
     ///

@@ -35,7 +35,9 @@ pub struct Config {
     pub max_timeout_ns: u64,
     /// The shortest wait for a tail probe, ns; its usual one is two round trips. Default 1 ms.
     pub min_probe_ns: u64,
-    /// How long an acknowledgment may wait for data to go with, ns. Default 0: it goes at once.
+    /// How long an acknowledgment may wait for data to go with, ns. Default 0: it goes at once,
+    /// before [`Client::receive`](super::Client::receive) returns. With 1 it goes with what the
+    /// bytes lead to, or with the next [`Client::poll`](super::Client::poll).
     pub ack_delay_ns: u64,
     /// Time without any acknowledgment, or of a peer that does not close after we did without any
     /// bytes, after which it is given up, ns. Default 15 s.

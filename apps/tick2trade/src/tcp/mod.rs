@@ -51,6 +51,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 
 use config::check;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::tcp::{ACK, FIN, PSH, RST, SYN};
 use reassembly::Reassembly;
 use sent::{Flight, Sent};
@@ -265,6 +266,17 @@ impl Client {
             gives_up,
         ];
         timers.into_iter().flatten().min()
+    }
+
+    /// The peer is reached by another station from now on: what is sent, and sent again, goes
+    /// there.
+    pub const fn set_station(&mut self, station: MacAddr) {
+        self.config.remote_mac = station;
+    }
+
+    /// Its ends, and its patience.
+    pub const fn config(&self) -> &Config {
+        &self.config
     }
 
     /// Where the connection stands.

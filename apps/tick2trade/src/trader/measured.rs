@@ -61,6 +61,8 @@ impl<S: Strategy> Trader<S> {
 
     /// Forgets the times so far.
     pub fn forget_times(&mut self) {
-        self.stages = self.stages.take().map(|_| Stages::default());
+        if let Some(stages) = &mut self.stages {
+            stages.forget();
+        }
     }
 }

@@ -17,6 +17,9 @@ pub struct Closing {
     pub is_known: bool,
     /// Orders that may still trade.
     pub standing: usize,
+    /// Others may, that are not known here:
+    /// [`OrderEntry::has_strays`](crate::orders::OrderEntry::has_strays).
+    pub has_strays: bool,
     /// The exchange has answered every request.
     pub is_answered: bool,
     /// The connection ended in good order.
@@ -28,11 +31,20 @@ impl<S: Strategy> Trader<S> {
     #[cold]
     pub(super) fn recover(&mut self) {
         self.is_recovered = true;
+        let (line, now) = (self.gateway.line(), now_ns());
+        line.set_now(now);
+        self.engine.set_backlog(true, now, line);
         if self.cancels_at_start {
-            let (line, now) = (self.gateway.line(), now_ns());
-            line.set_now(now);
             self.engine.cancel_all(now, line);
         }
+    }
+
+    /// What came before order entry opened was taken: what comes from now on is new.
+    #[cold]
+    pub(super) fn caught_up(&mut self) {
+        let (line, now) = (self.gateway.line(), now_ns());
+        line.set_now(now);
+        self.engine.set_backlog(false, now, line);
     }
 
     /// Looks for answers that do not come.
@@ -49,8 +61,8 @@ impl<S: Strategy> Trader<S> {
         }
     }
 
-    /// A server may have moved to another station: requests, and the next connection, go there. Who
-    /// is not found now is where it was.
+    /// A server may have moved to another station: requests and connections, those that run,
+    /// too, go there. Who is not found now is where it was.
     pub(super) fn find_servers(&mut self, now: u64) {
         self.found_ns = now.saturating_add(FIND_NS);
         let [orders, requests, snapshots] =
@@ -103,6 +115,7 @@ impl<S: Strategy> Trader<S> {
         Closing {
             is_known,
             standing: self.engine.orders().count(),
+            has_strays: self.engine.orders().has_strays(),
             is_answered,
             is_closed: self.gateway.is_closed(),
         }

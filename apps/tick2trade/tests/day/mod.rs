@@ -100,7 +100,7 @@ impl World {
     pub(crate) fn step(&mut self) {
         let now = now_ns();
         self.nic.step(now);
-        self.venue.poll(now);
+        self.venue.poll(now_ns);
     }
 }
 

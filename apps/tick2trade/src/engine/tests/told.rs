@@ -5,10 +5,11 @@ use zerocopy::{Immutable, IntoBytes};
 use super::*;
 use crate::orders::OwnOrder;
 use crate::proto::itch::{self, Header};
+use crate::timed::Timed;
 
 /// Notes what it is told.
 #[derive(Default)]
-struct Listener(Vec<MarketEvent>);
+pub(super) struct Listener(pub(super) Vec<MarketEvent>);
 
 impl Strategy for Listener {
     fn on_market(&mut self, event: MarketEvent, _: &mut Desk<'_>) {
@@ -19,20 +20,21 @@ impl Strategy for Listener {
 }
 
 /// An engine, and the number of the feed's next message.
-struct Told<S>(Engine<S>, u64);
+pub(super) struct Told<S>(pub(super) Engine<S>, pub(super) u64);
 
 impl<S: Strategy> Told<S> {
-    fn new(strategy: S) -> Self {
+    pub(super) fn new(strategy: S) -> Self {
         let mut told = Self(Engine::new(config(), strategy).unwrap(), 1);
         told.hear(&itch::StockDirectory::common(7, Text::new("AAPL").unwrap(), 0));
+        told.hear(&trading(b'T'));
         told
     }
 
-    fn hear(&mut self, message: &(impl IntoBytes + Immutable)) {
+    pub(super) fn hear(&mut self, message: &(impl IntoBytes + Immutable)) {
         self.hear_at(message.as_bytes(), 0);
     }
 
-    fn hear_at(&mut self, message: &[u8], now_ns: u64) {
+    pub(super) fn hear_at(&mut self, message: &[u8], now_ns: u64) {
         let mut bytes = [0; 128];
         let mut packet = mold::Builder::new(&mut bytes, Text::BLANK, self.1).unwrap();
         assert!(packet.push(message));
@@ -41,11 +43,22 @@ impl<S: Strategy> Told<S> {
     }
 }
 
-fn header(kind: u8, locate: u16) -> Header {
+pub(super) fn header(kind: u8, locate: u16) -> Header {
     Header::new(kind, locate, 0)
 }
 
-fn offer(reference: u64, shares: u32, price: u32) -> itch::AddOrder {
+/// What the feed says of the trading of the security.
+fn trading(state: u8) -> itch::TradingAction {
+    itch::TradingAction {
+        header: header(b'H', 7),
+        stock: Text::new("AAPL").unwrap(),
+        state,
+        reserved: b' ',
+        reason: Text::BLANK,
+    }
+}
+
+pub(super) fn offer(reference: u64, shares: u32, price: u32) -> itch::AddOrder {
     itch::AddOrder {
         header: header(itch::AddOrder::KIND, 7),
         reference: reference.into(),
@@ -123,6 +136,8 @@ fn trades_halts_and_the_days_course_are_told_and_those_of_other_securities_are_n
         MarketEvent::Book(Change { locate: 7, side: Side::Sell, price: 1_000, best_changed })
     };
     let expected = [
+        MarketEvent::Live,
+        MarketEvent::Status { locate: 7, state: b'T' },
         MarketEvent::System(b'Q'),
         book(true),
         book(true),
@@ -138,6 +153,7 @@ fn trades_halts_and_the_days_course_are_told_and_those_of_other_securities_are_n
         MarketEvent::System(b'Q'),
         MarketEvent::Breaker(b'2'),
         MarketEvent::SessionEnded,
+        MarketEvent::Stale,
     ];
     assert_eq!(told.0.strategy().0, expected);
 }
@@ -177,7 +193,7 @@ impl Strategy for Sleeper {
 #[test]
 fn a_strategy_wakes_when_it_asked_to_and_sees_its_orders_and_its_position() {
     let mut told = Told::new(Sleeper::default());
-    assert_eq!(told.0.poll_at(), None);
+    assert_eq!(told.0.poll_at(), Some(SILENCE_NS));
     told.hear_at(offer(1, 100, 1_000).as_bytes(), 1_000);
     let wire = &mut Wire::default();
     assert_eq!(told.0.poll_at(), Some(1_001), "never before the moment is over");
@@ -211,11 +227,63 @@ fn a_strategy_wakes_when_it_asked_to_and_sees_its_orders_and_its_position() {
     assert_eq!(told.0.strategy().seen, [(40, vec![order])]);
 }
 
+/// Offers at everything that it is told, and notes what lets it.
+#[derive(Default)]
+struct Tester(Vec<(MarketEvent, bool)>);
+
+impl Strategy for Tester {
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        let entered = desk.enter(0, Side::Buy, 1, 1_000, Stands::Immediately);
+        self.0.push((event, entered.is_ok()));
+    }
+
+    fn on_order(&mut self, _: OrderEvent, _: &mut Desk<'_>) {}
+}
+
+/// No order enters a book of which nobody has said that it trades, nor one that our market halts.
+#[test]
+fn a_book_trades_when_the_feed_says_so_and_our_market_does_not_halt_it() {
+    let mut told = Told(Engine::new(config(), Tester::default()).unwrap(), 1);
+    told.hear(&itch::StockDirectory::common(7, Text::new("AAPL").unwrap(), 0));
+    let mut expected = vec![(MarketEvent::Live, false)];
+    let mut hear = |told: &mut Told<Tester>, event, is_open| {
+        expected.push((event, is_open));
+        assert_eq!(told.0.strategy().0, expected);
+    };
+    let status = |state| MarketEvent::Status { locate: 7, state };
+    let halt = |market, action| {
+        let stock = Text::new("AAPL").unwrap();
+        let message = itch::OperationalHalt { header: header(b'h', 7), stock, market, action };
+        (message, MarketEvent::OperationalHalt { locate: 7, market, action })
+    };
+    told.hear(&offer(1, 100, 1_000));
+    let (locate, side, price, best_changed) = (7, Side::Sell, 1_000, true);
+    hear(&mut told, MarketEvent::Book(Change { locate, side, price, best_changed }), false);
+    told.hear(&trading(b'T'));
+    hear(&mut told, status(b'T'), true);
+    for (market, action, is_open) in
+        [(b'B', b'H', true), (b'Q', b'H', false), (b'B', b'T', false), (b'Q', b'T', true)]
+    {
+        let (message, event) = halt(market, action);
+        told.hear(&message);
+        hear(&mut told, event, is_open);
+    }
+    // Halted by all, and by ours beside: both have to end.
+    told.hear(&halt(b'Q', b'H').0);
+    hear(&mut told, halt(b'Q', b'H').1, false);
+    told.hear(&trading(b'H'));
+    hear(&mut told, status(b'H'), false);
+    told.hear(&halt(b'Q', b'T').0);
+    hear(&mut told, halt(b'Q', b'T').1, false);
+    told.hear(&trading(b'T'));
+    hear(&mut told, status(b'T'), true);
+}
+
 #[test]
 fn a_quoter_leaves_a_market_that_is_halted_closed_or_over_and_comes_back_when_it_trades() {
     let mut day = Day::new(15, LOSSLESS, Quoter::new(0, 100, 300));
     let stands = |day: &mut Day<Quoter>, message: &[u8]| {
-        day.publisher.push(message.to_vec());
+        day.publisher.push(message);
         day.broadcast();
         day.finish();
         day.engine.orders().count()
@@ -241,4 +309,36 @@ fn a_quoter_leaves_a_market_that_is_halted_closed_or_over_and_comes_back_when_it
     day.engine.feed(Source::A, &end, day.now, &mut day.wire);
     day.settle();
     assert_eq!(day.engine.orders().count(), 0);
+}
+
+/// Keeps when the strategy was told.
+#[derive(Default)]
+struct Clock(Vec<u64>);
+
+impl Outbox for Clock {
+    fn send(&mut self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn told(&mut self, at_ns: u64) {
+        self.0.push(at_ns);
+    }
+}
+
+/// Who measures nothing reads no clock for each message.
+#[test]
+fn a_clock_is_read_for_the_strategy_only_where_times_are_wanted() {
+    for is_timed in [false, true] {
+        let mut told = Told::new(Timed::new(Listener::default(), is_timed));
+        let (mut bytes, before) = ([0; 128], told.0.strategy().inner().0.len());
+        let mut packet = mold::Builder::new(&mut bytes, Text::BLANK, told.1).unwrap();
+        assert!(packet.push(offer(1, 100, 1_500_000).as_bytes()));
+        assert!(packet.push(offer(2, 100, 1_499_900).as_bytes()));
+        let mut clock = Clock::default();
+        told.0.feed(Source::A, packet.finish(), 0, &mut clock);
+        let heard = told.0.strategy().inner().0.len() - before;
+        assert!(heard >= 2, "it is told either way");
+        assert_eq!(clock.0.len(), if is_timed { heard } else { 0 });
+        assert!(clock.0.is_sorted() && !clock.0.contains(&0));
+    }
 }

@@ -157,7 +157,8 @@ impl Exchange {
         answered(member, &accepted, out);
         self.know(member, urn, reference);
         let owner = Some((member, urn));
-        let order = Resting { owner, locate, side, price: price as u32, shares, executed: 0 };
+        let (mark, price) = (enter.side, price as u32);
+        let order = Resting { owner, locate, side, mark, price, shares, executed: 0 };
         let stands = enter.time_in_force != time_in_force::IOC;
         self.matched(reference, order, stands, now_ns, out);
     }
@@ -195,7 +196,7 @@ impl Exchange {
             timestamp_ns: now_ns.into(),
             old_urn: replace.old_urn,
             urn: replace.urn,
-            side: order.side.letter(),
+            side: order.mark,
             quantity: shares.into(),
             symbol: self.stock(order.locate),
             price: replace.price,

@@ -155,6 +155,22 @@ fn a_kill_is_due_until_it_leaves_and_again_until_it_is_answered() {
     assert_eq!(due(&mut entry), []);
 }
 
+/// Who gave no firm hears the exchange name the one that it knows.
+#[test]
+fn a_kill_of_a_firm_that_nobody_gave_is_answered() {
+    let symbols = vec![Text::new("AAPL").unwrap()];
+    let mut entry = OrderEntry::new(OrdersConfig { symbols, ..OrdersConfig::default() }).unwrap();
+    entry.kill();
+    assert_eq!(due(&mut entry), [(b'C', 1), (b'D', 2)]);
+    all_cancelled(&mut entry, 1);
+    assert_eq!(stopped(&mut entry, 2, FIRM), OrderEvent::EntryStopped);
+    assert!(!entry.is_asking());
+    entry.enable();
+    assert_eq!(due(&mut entry), [(b'E', 3)]);
+    assert_eq!(enabled(&mut entry, 3), OrderEvent::EntryEnabled);
+    assert!(!entry.is_asking() && !entry.risk().is_stopped_by(Stop::Killed));
+}
+
 #[test]
 fn the_days_answers_tell_of_a_kill_and_of_its_end() {
     let mut entry = entry();
@@ -191,12 +207,36 @@ fn orders_are_cancelled_one_by_one_if_the_exchange_refuses_to_cancel_all() {
     let event = OrderEvent::Rejected { urn: 3, reason: 0x0c };
     assert_eq!(entry.answer(&Answer::Rejected(&rejected)), event);
     assert_eq!(entry.mismatches(), 0);
-    let (mut from, mut urns) = (0, Vec::new());
-    while let Some((urn, next)) = entry.left_by_refusal(from) {
-        (from, urns) = (next, [urns, vec![urn]].concat());
+    // The connection takes one, and not the other: that one is next, and the first is not again.
+    assert_eq!(entry.left_by_refusal(), Some(2));
+    entry.cancel(2, 0).unwrap();
+    for _ in 0..3 {
+        assert_eq!(entry.left_by_refusal(), Some(1));
+        entry.cancel(1, 0).unwrap();
+        entry.left_not_sent(1);
     }
-    urns.sort_unstable();
-    assert_eq!(urns, [1, 2]);
+    assert_eq!(entry.left_by_refusal(), Some(1));
+    entry.cancel(1, 0).unwrap();
+    assert_eq!(entry.left_by_refusal(), None);
     entry.refusal_heeded();
     assert!(!entry.is_asking() && !entry.has_due());
+    // They may be lost with the connection: all of it again.
+    resumed(&mut entry, 4);
+    assert_eq!(due(&mut entry), [(b'C', 4)]);
+}
+
+#[test]
+fn a_cancel_that_was_lost_with_its_connection_is_owed_no_answer() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.cancel(1, 0).unwrap();
+    assert_eq!(resumed(&mut entry, 2), OrderEvent::Resumed { lost: 0 });
+    assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine));
+    assert_eq!((entry.left(1), due(&mut entry)), (Some(100), vec![]));
+    // Nor is one that has no answer yet and is lost with its order.
+    let urn = enter(&mut entry, 100).unwrap();
+    entry.cancel(urn, 0).unwrap();
+    assert_eq!(resumed(&mut entry, urn), OrderEvent::Resumed { lost: 1 });
+    assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine));
 }

@@ -59,6 +59,10 @@ pub type Symbol = Text<8>;
 /// A client's own name for an order.
 pub type ClientOrderId = Text<14>;
 
+/// Side of an order that sells short. Source: reference 11.1.4.
+pub const SHORT: u8 = b'T';
+/// Side of one that sells short, and is exempt from the rule about its price.
+pub const SHORT_EXEMPT: u8 = b'E';
 /// The highest price that an order may have: 199,999.99.
 pub const MAX_PRICE: u64 = 0x7735_939c;
 /// Price of a market order: 200,000.00.
@@ -121,6 +125,20 @@ macro_rules! message_enum {
                         let appendage = Appendage::parse(rest);
                         let appendage = appendage.ok_or(Malformed::Appendage { kind })?;
                         Ok((Self::$name(fixed), appendage))
+                    })*
+                    _ => Err(Malformed::Unknown(kind)),
+                }
+            }
+
+            /// The message that `bytes` begin with, whatever stands behind its fixed part: of who
+            /// wants no appendage, and would miss a message for one that cannot be read.
+            pub fn parse_fixed(bytes: &'a [u8]) -> Result<Self, Malformed> {
+                let kind = *bytes.first().ok_or(Malformed::Empty)?;
+                let short = |expected| Malformed::Short { kind, got: bytes.len(), expected };
+                match kind {
+                    $($name::KIND => {
+                        let fixed = $name::ref_from_prefix(bytes);
+                        fixed.map(|(fixed, _)| Self::$name(fixed)).map_err(|_| short($name::LEN))
                     })*
                     _ => Err(Malformed::Unknown(kind)),
                 }
