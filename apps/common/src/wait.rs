@@ -11,10 +11,9 @@ use thiserror::Error;
 /// | `busy` | a whole core | dedicated cores, and guests: PAUSE may leave the guest |
 /// | `spin` | a whole core, less power and a share for its SMT sibling | bare metal with SMT |
 /// | `yield` | a system call per idle poll | more threads than cores |
-/// | `sleep` | up to 50 µs of latency | machines that must stay cool; tests |
+/// | `sleep`, `sleep:N` | up to 50 µs of latency, or N µs | machines that must stay cool; tests |
 /// | `interrupt` | an interrupt of latency after a pause | cores that others want too |
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
     /// Polls again at once.
     #[default]
@@ -23,20 +22,26 @@ pub enum Wait {
     Spin,
     /// Gives the core to another thread that is ready.
     Yield,
-    /// Sleeps for [`Wait::SLEEP`].
-    Sleep,
-    /// Sleeps until the device has something, where the caller can; otherwise as [`Wait::Sleep`].
+    /// Sleeps this long, and as much longer as the kernel's timers take (50 µs by default). The
+    /// longer, the more one waking has to do.
+    Sleep(Duration),
+    /// Sleeps until the device has something, where the caller can; otherwise for [`Wait::SLEEP`].
     Interrupt,
 }
 
 /// A wait strategy that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("unknown wait strategy `{0}`; give busy, spin, yield, sleep or interrupt")]
+#[error(
+    "unknown wait strategy `{0}`; give busy, spin, yield, sleep, sleep:N with N of 1 to 1000 \
+     microseconds, or interrupt"
+)]
 pub struct UnknownWait(String);
 
 impl Wait {
-    /// How long [`Wait::Sleep`] sleeps.
+    /// How long `sleep` sleeps when it is not told.
     pub const SLEEP: Duration = Duration::from_micros(50);
+    /// The longest it may be told to: what has timers of a millisecond still keeps them.
+    pub const LONGEST: Duration = Duration::from_millis(1);
 
     /// Waits once, after a poll that found nothing.
     #[inline]
@@ -45,7 +50,8 @@ impl Wait {
             Self::Busy => {}
             Self::Spin => hint::spin_loop(),
             Self::Yield => thread::yield_now(),
-            Self::Sleep | Self::Interrupt => thread::sleep(Self::SLEEP),
+            Self::Sleep(pause) => thread::sleep(pause),
+            Self::Interrupt => thread::sleep(Self::SLEEP),
         }
     }
 }
@@ -58,9 +64,14 @@ impl FromStr for Wait {
             "busy" => Ok(Self::Busy),
             "spin" => Ok(Self::Spin),
             "yield" => Ok(Self::Yield),
-            "sleep" => Ok(Self::Sleep),
+            "sleep" => Ok(Self::Sleep(Self::SLEEP)),
             "interrupt" => Ok(Self::Interrupt),
-            _ => Err(UnknownWait(text.into())),
+            _ => text
+                .strip_prefix("sleep:")
+                .and_then(|micros| Some(Duration::from_micros(micros.parse().ok()?)))
+                .filter(|pause| !pause.is_zero() && *pause <= Self::LONGEST)
+                .map(Self::Sleep)
+                .ok_or_else(|| UnknownWait(text.into())),
         }
     }
 }
@@ -71,9 +82,16 @@ impl fmt::Display for Wait {
             Self::Busy => "busy",
             Self::Spin => "spin",
             Self::Yield => "yield",
-            Self::Sleep => "sleep",
+            Self::Sleep(Self::SLEEP) => "sleep",
+            Self::Sleep(pause) => return write!(f, "sleep:{}", pause.as_micros()),
             Self::Interrupt => "interrupt",
         })
+    }
+}
+
+impl serde::Serialize for Wait {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -83,10 +101,15 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_printed() {
-        for wait in [Wait::Busy, Wait::Spin, Wait::Yield, Wait::Sleep, Wait::Interrupt] {
+        let naps = [Wait::SLEEP, Duration::from_micros(200), Wait::LONGEST].map(Wait::Sleep);
+        for wait in naps.into_iter().chain([Wait::Busy, Wait::Spin, Wait::Yield, Wait::Interrupt]) {
             assert_eq!(wait.to_string().parse(), Ok(wait));
             wait.idle();
         }
-        assert!("nap".parse::<Wait>().unwrap_err().to_string().contains("`nap`"));
+        assert_eq!("sleep".parse(), Ok(Wait::Sleep(Wait::SLEEP)));
+        for wrong in ["nap", "sleep:", "sleep:0", "sleep:1001", "sleep:-1", "sleep:5us", "busy:9"] {
+            let refused = wrong.parse::<Wait>().unwrap_err().to_string();
+            assert!(refused.contains(&format!("`{wrong}`")), "{refused}");
+        }
     }
 }

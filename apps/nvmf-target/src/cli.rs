@@ -37,7 +37,8 @@ pub struct Args {
     /// Only check the file
     #[arg(long)]
     pub check: bool,
-    /// What a core does when there is nothing to do: busy, spin, yield, sleep or interrupt
+    /// What a core does when there is nothing to do: busy, spin, yield, sleep
+    /// (50 microseconds), sleep:N (N microseconds, 1000 at most) or interrupt
     #[arg(long, value_name = "WAIT", default_value = "busy")]
     pub wait: String,
     /// Seconds between lines of statistics, 0 for none but the last
@@ -153,7 +154,8 @@ pub struct BenchArgs {
     /// The result as a line of JSON
     #[arg(long)]
     pub json: bool,
-    /// What a core does when there is nothing to do: busy, spin, yield or sleep
+    /// What a core does when there is nothing to do: busy, spin, yield, sleep
+    /// (50 microseconds) or sleep:N (N microseconds, 1000 at most)
     #[arg(long, value_name = "WAIT", default_value = "busy")]
     pub wait: String,
 }

@@ -101,7 +101,8 @@ pub struct Args {
     /// Check every byte of every message
     #[arg(short = 'c', long)]
     pub verify: bool,
-    /// How a thread waits when it finds nothing to do: busy, spin, yield or sleep
+    /// How a thread waits when it finds nothing to do: busy, spin, yield,
+    /// sleep (50 microseconds) or sleep:N (N microseconds, 1000 at most)
     #[arg(long, value_name = "STRATEGY", default_value = "yield")]
     pub wait: String,
 

@@ -177,7 +177,8 @@ impl Models {
             Wait::Busy => runner::Wait::Busy,
             Wait::Spin => runner::Wait::SpinHint,
             Wait::Yield => runner::Wait::Yield,
-            Wait::Sleep | Wait::Interrupt => runner::Wait::Sleep(Wait::SLEEP),
+            Wait::Sleep(pause) => runner::Wait::Sleep(pause),
+            Wait::Interrupt => runner::Wait::Sleep(Wait::SLEEP),
         };
         let runner = Runner::start(nics, RunnerConfig { wait, ..RunnerConfig::default() })?;
         let models = Self { runner, capture };

@@ -39,8 +39,9 @@ pub struct Args {
     /// Core that the software model runs on [default: the first that does not poll]
     #[arg(long, value_name = "CORE")]
     pub model_core: Option<usize>,
-    /// How polling cores and the model wait when idle: busy, spin, yield, sleep or interrupt
-    /// [default: busy, or yield where they share a core]
+    /// How polling cores and the model wait when idle: busy, spin, yield, sleep (50 microseconds),
+    /// sleep:N (N microseconds, 1000 at most) or interrupt [default: busy,
+    /// or yield where they share a core]
     #[arg(long, value_name = "STRATEGY")]
     pub wait: Option<String>,
     /// Most packets in one burst: 1, 2, 4, 8, 16, 32, 64 or 128

@@ -97,6 +97,7 @@ size = "64MiB"
 TOML
 ours busy
 ours sleep
+ours sleep:200
 ours interrupt
 offer_by_the_kernel
 connect -i 1 -w "$THEIRS_AT"

@@ -88,7 +88,7 @@ impl Config {
         }
         let wait: Wait = args.wait.parse()?;
         if wait == Wait::Interrupt {
-            let known = "busy, spin, yield or sleep";
+            let known = "busy, spin, yield, sleep or sleep:N";
             return Err(ConfigError::unknown("wait strategy", &args.wait, known));
         }
         // It cannot fail.

@@ -305,6 +305,7 @@ fn strategy(wait: Wait) -> WaitStrategy {
         Wait::Busy => WaitStrategy::Busy,
         Wait::Spin => WaitStrategy::SpinHint,
         Wait::Yield => WaitStrategy::Yield,
-        Wait::Sleep | Wait::Interrupt => WaitStrategy::Sleep(Wait::SLEEP),
+        Wait::Sleep(pause) => WaitStrategy::Sleep(pause),
+        Wait::Interrupt => WaitStrategy::Sleep(Wait::SLEEP),
     }
 }
