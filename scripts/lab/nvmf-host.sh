@@ -67,7 +67,8 @@ has_size() { [ "$(blockdev --getsize64 "$(disk "$1")" 2>/dev/null)" = "$2" ]; }
 # have queues, and statistics have what the host did.
 changed() {
     local named="\"nqn\": \"$NQN\""
-    check rpc namespace.add "{$named, \"namespace\": {\"nsid\": 9, \"size\": \"8MiB\"}}"
+    check rpc namespace.add \
+        "{$named, \"namespace\": {\"nsid\": 9, \"size\": \"8MiB\", \"atomic\": true}}"
     until_true 20 has_disk 9 || fail 'the host did not find a new namespace'
     fio_verify added "$(disk 9)" --rw=randwrite --bs=4k --iodepth=8 --size=2M
     check rpc namespace.resize "{$named, \"nsid\": 9, \"size\": \"4MiB\"}"

@@ -27,7 +27,7 @@ use crate::keeper::Keeper;
 use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
-use crate::store::{Kept, Prepared, drive_length, grow, open_file};
+use crate::store::{Kept, Prepared, atomic, drive_length, grow, open_file};
 pub use crate::told::{AnaLine, ControllerLine, KeyInfo, NamespaceInfo, SubsystemInfo};
 use crate::transport::{Command, Ready, Server, ServerError};
 
@@ -154,6 +154,7 @@ impl Control {
                 block_bytes: 1 << it.shape.block_shift,
                 uuid: Uuid::from_bytes(it.shape.uuid).to_string(),
                 read_only: it.shape.is_read_only,
+                atomic: kept.is_some_and(|kept| kept.is_atomic),
                 ana_group: it.ana_group,
                 backend,
                 path,
@@ -324,7 +325,9 @@ impl Control {
             Store::Nvme { .. } => bail!("a drive is prepared by itself"),
         };
         let block_shift = config.block_shift;
-        let kept = Kept { store, capacity: len_bytes, file, _peer: peer };
+        let ready = if config.atomic { atomic(ready, block_shift) } else { ready };
+        let is_atomic = config.atomic;
+        let kept = Kept { store, capacity: len_bytes, is_atomic, file, _peer: peer };
         Ok(Prepared { kept, len_bytes, block_shift, ready })
     }
 
@@ -339,7 +342,8 @@ impl Control {
         let buffers = cores.map(|poller| self.ask(poller, |server| server.buffers()));
         let buffers = buffers.collect::<Result<Vec<_>>>()?;
         let queues = self.drives.open(address, nsid, &buffers)?;
-        let kept = Kept { store: config.store.clone(), capacity: 0, file: None, _peer: None };
+        let store = config.store.clone();
+        let kept = Kept { store, capacity: 0, is_atomic: false, file: None, _peer: None };
         let namespace = queues.first().map(|queue| *queue.namespace());
         let sized = namespace
             .ok_or_else(|| anyhow!("no core polls"))

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
 
+use crate::backend::{Locks, Whole};
 use crate::config::{NamespaceConfig, Store, length};
 use crate::peer::Peer;
 use crate::transport::Ready;
@@ -19,6 +20,8 @@ pub(crate) struct Kept {
     pub(crate) store: Store,
     /// Bytes that it can grow to: of RAM, what was allocated.
     pub(crate) capacity: u64,
+    /// Whether a block of it is read and written as one, and data are copied for that.
+    pub(crate) is_atomic: bool,
     /// The open file, which holds the lock on it.
     pub(crate) file: Option<fs::File>,
     /// The other device's memory.
@@ -32,6 +35,16 @@ pub(crate) struct Prepared {
     pub(crate) block_shift: u8,
     /// One for each core.
     pub(crate) ready: Vec<Ready>,
+}
+
+/// Memory of the port for each core, as such whose blocks are read and written as one.
+pub(crate) fn atomic(ready: Vec<Ready>, block_shift: u8) -> Vec<Ready> {
+    let locks = Locks::default();
+    let one = |it| match it {
+        Ready::Direct(memory) => Ready::Whole(Box::new(Whole::new(memory, block_shift, &locks))),
+        other => other,
+    };
+    ready.into_iter().map(one).collect()
 }
 
 /// The bytes of a drive that are offered: those that were asked for, else all of them.

@@ -44,6 +44,8 @@ pub struct NamespaceInfo {
     pub uuid: String,
     /// Whether hosts can only read it.
     pub read_only: bool,
+    /// Whether a block of memory is read and written as one.
+    pub atomic: bool,
     /// Its group, for which ports can differ.
     pub ana_group: u32,
     /// What is behind it.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, namespace, with, with_cores, with_target};
+use common::{BLOCK, Here, NQN, add_whole, namespace, with, with_cores, with_target};
 use fake::{Plan, World};
 use ferrocx::verbs::{Memory, Mr};
 use ferrocx_nvme::Config;
@@ -24,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// The namespace that is a file, and the one that is a drive; 1 is RAM.
 const FILE: u32 = 7;
 const DRIVE: u32 = 8;
+/// RAM whose blocks are read and written as one.
+const WHOLE: u32 = 9;
 
 fn add_file(here: &Here) {
     let file = tempfile::tempfile().unwrap();
@@ -99,8 +101,9 @@ const BOTH: (Status, Status) = (Status::SUCCESS, Status::SUCCESS);
 fn what_is_equal_is_written_and_what_is_not_stays() {
     with_target(|here| {
         add_file(here);
+        add_whole(here, WHOLE, 4096);
         let mut side = Side::new(here);
-        for nsid in [1, FILE] {
+        for nsid in [1, FILE, WHOLE] {
             for count in [1, 16] {
                 side.fill(0, 16, 0);
                 side.fill(16, 16, 0x11);
@@ -267,8 +270,10 @@ fn race(here: &Here, nsid: u32, times: u64) {
 fn hosts_that_count_in_one_block_lose_no_count() {
     with_target(|here| {
         add_file(here);
+        add_whole(here, WHOLE, 4096);
         race(here, 1, 40);
         race(here, FILE, 40);
+        race(here, WHOLE, 40);
     });
 }
 

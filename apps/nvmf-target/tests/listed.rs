@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BLOCK, Here, NQN, namespace, with_target};
+use common::{BLOCK, Here, NQN, add_whole, namespace, with_target};
 use ferrocx::verbs::Mr;
 use ferrocx_nvmf_target::host::{HostQueue, keyed};
 use ferrocx_nvmf_target::proto::sgl::{Keyed, List, Sgl};
@@ -12,11 +12,14 @@ use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
 
 const LIMIT: Duration = Duration::from_secs(20);
-/// The namespace that is a file; 1 is RAM.
+/// The namespace that is a file, and the one that is RAM whose blocks are read and written as one;
+/// 1 is RAM.
 const FILE: u32 = 7;
+const WHOLE: u32 = 8;
 
-/// Offers a file, too.
-fn add_file(here: &Here) {
+/// Offers these, too.
+fn add_others(here: &Here) {
+    add_whole(here, WHOLE, 4096);
     let file = tempfile::tempfile().unwrap();
     file.set_len(4096 * BLOCK as u64).unwrap();
     here.change(|server| {
@@ -43,7 +46,7 @@ fn status(queue: &mut HostQueue) -> Status {
 #[test]
 fn data_go_to_where_each_descriptor_says() {
     with_target(|here| {
-        add_file(here);
+        add_others(here);
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         // Two pieces of memory with a key each, taken in turn and from their ends.
@@ -52,7 +55,7 @@ fn data_go_to_where_each_descriptor_says() {
         assert_ne!(block(&its, 0, 1).rkey, block(&others, 0, 1).rkey);
         let all_16 = [512; 16];
         let large = [65536; 16];
-        for nsid in [1, FILE] {
+        for nsid in [1, FILE, WHOLE] {
             for lens in [
                 &[512][..],
                 &[100, 1, 411],
@@ -121,13 +124,13 @@ fn data_go_to_where_each_descriptor_says() {
 #[test]
 fn ranges_may_come_in_pieces() {
     with_target(|here| {
-        add_file(here);
+        add_others(here);
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (memory, mr) = host.memory(1 << 20).unwrap();
         memory.region().copy_in(0, &[7; 64 * BLOCK]).unwrap();
         let all = keyed(&mr.buf(0..64 * BLOCK).unwrap());
-        for nsid in [1, FILE] {
+        for nsid in [1, FILE, WHOLE] {
             queue.submit(Sqe::blocks(io::WRITE, 0, nsid, (0, 64), all)).unwrap();
             assert_eq!(status(&mut queue), Status::SUCCESS);
             // Blocks 8 to 15 and 24 to 31, the second range in two pieces and with bytes behind it.
@@ -156,11 +159,11 @@ fn ranges_may_come_in_pieces() {
 #[test]
 fn an_answer_ends_the_last_key() {
     with_target(|here| {
-        add_file(here);
+        add_others(here);
         let host = here.host();
         let (memory, mr) = host.memory(1 << 20).unwrap();
         let first = [block(&mr, 0, 1024)];
-        for nsid in [1, FILE] {
+        for nsid in [1, FILE, WHOLE] {
             // One command at a time: if its key were not ended, it could not be lent again.
             let mut queue = host.open_queue(1, 16, 2).unwrap();
             for opcode in [io::WRITE, io::READ, io::COMPARE].repeat(12) {
@@ -234,12 +237,12 @@ fn lists_that_cannot_be_are_refused_and_others_go_on() {
 #[test]
 fn a_queue_full_of_lists_is_served_in_whole() {
     with_target(|here| {
-        add_file(here);
+        add_others(here);
         let host = here.host();
         let mut queue = host.open_queue(1, 128, 0).unwrap();
         let (memory, mr) = host.memory(4 << 20).unwrap();
         let data: Vec<u8> = (0..127 * 8192_usize).map(|at| (at / 7 + at) as u8).collect();
-        for nsid in [1, FILE] {
+        for nsid in [1, FILE, WHOLE] {
             memory.region().copy_in(0, &data).unwrap();
             for opcode in [io::WRITE, io::COMPARE, io::READ] {
                 if opcode == io::READ {

@@ -152,6 +152,17 @@ fn namespaces_come_change_and_go_while_a_host_is_there() {
         let list = here.ask("subsystem.list", json!({}));
         assert_eq!(list[0]["namespaces"][1]["backend"], "null");
         assert_eq!(list[0]["namespaces"][1]["size"], 1 << 20);
+        let mut whole = json!({"nsid": 8, "size": "1MiB", "backend": "null", "atomic": true});
+        let refused = here.refused("namespace.add", json!({"nqn": NQN, "namespace": whole}));
+        assert!(refused.contains("atomic is for backend"), "{refused}");
+        whole["backend"] = "ram".into();
+        here.ask("namespace.add", json!({"nqn": NQN, "namespace": whole}));
+        for opcode in [io::WRITE, io::READ] {
+            assert_eq!(status(&mut queue, opcode, (8, 2000), sgl), Status::SUCCESS);
+        }
+        let list = here.ask("subsystem.list", json!({}));
+        let is_atomic = |at: usize| list[0]["namespaces"][at]["atomic"].clone();
+        assert_eq!([is_atomic(1), is_atomic(2)], [false, true]);
     });
 }
 

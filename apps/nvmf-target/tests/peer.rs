@@ -8,23 +8,35 @@ use std::time::{Duration, Instant};
 
 use common::{BLOCK, Here, NQN, with_target};
 use ferrocx_app_common::peer::PeerSpec;
+use ferrocx_nvmf_target::backend::{Backend, Locks, Whole};
 use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
 use ferrocx_nvmf_target::peer::Peer;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::Ready;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
 const BLOCKS: u64 = 4096;
 
-/// Memory of another device behind a namespace.
+/// Memory of another device behind a namespace, read and written by the port itself.
 fn offer(here: &Here) -> Arc<Peer> {
-    here.change(|server| {
+    offer_as(here, Ready::Direct)
+}
+
+/// The same, whose blocks are read and written as one.
+fn whole(memory: Backend) -> Ready {
+    Ready::Whole(Box::new(Whole::new(memory, 9, &Locks::default())))
+}
+
+fn offer_as(here: &Here, ready: fn(Backend) -> Ready) -> Arc<Peer> {
+    here.change(move |server| {
         let len_bytes = Some(BLOCKS * BLOCK as u64);
         let peer = Arc::new(Peer::open(&PeerSpec::Host, server.pd(), len_bytes).unwrap());
-        let backend = server.add_peer(&peer).unwrap();
-        let namespace = common::namespace(NSID, BLOCKS, backend);
+        let place = server.next_place();
+        server.put_backend(place, ready(Backend::peer(&peer)), (NQN, NSID)).unwrap();
+        let namespace = common::namespace(NSID, BLOCKS, place);
         server.target_mut().put_namespace(NQN, namespace).unwrap();
         peer
     })
@@ -44,8 +56,17 @@ fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
 
 #[test]
 fn what_hosts_write_is_in_the_peers_memory_until_it_is_taken_back() {
+    written_and_taken_back(Ready::Direct);
+}
+
+#[test]
+fn so_it_is_block_by_block() {
+    written_and_taken_back(whole);
+}
+
+fn written_and_taken_back(ready: fn(Backend) -> Ready) {
     with_target(|here| {
-        let peer = offer(here);
+        let peer = offer_as(here, ready);
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (memory, mr) = host.memory(2 << 20).unwrap();

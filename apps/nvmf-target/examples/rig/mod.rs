@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use ferrocx::bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx::model::runner::{Helper, Runner, RunnerConfig, TakenOver};
-use ferrocx::model::wire::{Link, link};
+use ferrocx::model::wire::{Link, Wire, link};
 use ferrocx::model::{Nic, NicConfig};
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
-use ferrocx::verbs::{GidConfig, Mr};
+use ferrocx::verbs::{GidConfig, Memory, Mr};
 use ferrocx::{PageSize, Port, PortConfig};
+use ferrocx_nvmf_target::backend;
 use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
 use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostQueue, keyed};
 use ferrocx_nvmf_target::proto::identify;
@@ -60,19 +61,27 @@ impl FromStr for What {
 /// All of it, in the order in which it goes.
 pub struct Rig {
     _taken_over: TakenOver,
-    mr: Mr,
+    /// The host's memory: 4 KiB for each command of a batch.
+    pub mr: Mr,
     queue: HostQueue,
     _host: Host,
     /// The target, which is polled by hand. Its namespace 1 is RAM.
     pub server: Server,
-    _ports: [Port; 2],
+    /// log2 of the bytes of a block: of namespaces that are offered, and of commands.
+    pub block_shift: u8,
+    ports: [Port; 2],
     models: Models,
 }
 
 impl Rig {
     /// A host that has connected, with room for a batch of so many commands.
     pub fn start(batch: usize) -> Result<Self> {
-        let models = Models::start()?;
+        Self::start_on(Link::boxed, batch)
+    }
+
+    /// The same, by a cable whose ends are made so.
+    pub fn start_on(end: fn(Link) -> Box<dyn Wire>, batch: usize) -> Result<Self> {
+        let models = Models::start(end)?;
         let [far, near] = [models.open(0)?, models.open(1)?];
         let at: SocketAddr = "10.9.0.1:4420".parse()?;
         let gid = |address| GidConfig { address, prefix_len: 24, gateway: None, vlan: None };
@@ -83,7 +92,7 @@ impl Rig {
         let backend = server.add_ram(NAMESPACE_BYTES)?;
         server.target_mut().add_subsystem(Subsystem::new(NQN, "COST"))?;
         let blocks = NAMESPACE_BYTES as u64 / 512;
-        server.target_mut().put_namespace(NQN, namespace(1, blocks, backend))?;
+        server.target_mut().put_namespace(NQN, namespace(1, (blocks, 9), backend))?;
         let context = near.rdma()?;
         context.add_gid(gid([10, 9, 0, 2].into()))?;
         let pd = context.alloc_pd()?;
@@ -103,13 +112,20 @@ impl Rig {
         pass_time(&mut server)?;
         pass_time(&mut server)?;
         let _taken_over = models.helper.take_over();
-        Ok(Self { _taken_over, mr, queue, _host: host, server, _ports: [far, near], models })
+        let (ports, block_shift) = ([far, near], 9);
+        Ok(Self { _taken_over, mr, queue, _host: host, server, block_shift, ports, models })
     }
 
     /// Offers another back end of the target, which has so many blocks.
     pub fn offer(&mut self, nsid: u32, blocks: u64, backend: usize) -> Result<()> {
-        self.server.target_mut().put_namespace(NQN, namespace(nsid, blocks, backend))?;
+        let namespace = namespace(nsid, (blocks, self.block_shift), backend);
+        self.server.target_mut().put_namespace(NQN, namespace)?;
         pass_time(&mut self.server)
+    }
+
+    /// Memory of the target's port.
+    pub fn memory(&self, len_bytes: usize) -> Result<Arc<Memory>> {
+        Ok(backend::memory(&self.ports[0].rdma()?, len_bytes, PageSize::default())?)
     }
 
     /// Every timer of the target is due, once.
@@ -127,9 +143,10 @@ impl Rig {
 
     /// The host gives a batch of commands for a namespace.
     pub fn submit(&mut self, what: What, nsid: u32, batch: usize) -> Result<()> {
+        let each = LEN >> self.block_shift;
         for at in 0..batch {
             let buf = self.mr.buf(at * LEN..(at + 1) * LEN)?;
-            let blocks = (at as u64 * 8, 8);
+            let blocks = ((at * each) as u64, each as u32);
             let sqe = |opcode, sgl| Sqe::blocks(opcode, 0, nsid, blocks, sgl);
             let submitted = match what {
                 What::Read => self.queue.submit(sqe(io::READ, keyed(&buf)))?,
@@ -147,6 +164,11 @@ impl Rig {
     /// Lets the models do all that they have.
     pub fn settle(&self) {
         self.models.settle();
+    }
+
+    /// Lets the models do a little.
+    pub fn nudge(&self) {
+        self.models.helper.help();
     }
 
     /// Commands that were answered since this was last asked.
@@ -169,14 +191,14 @@ struct Models {
 }
 
 impl Models {
-    fn start() -> Result<Self> {
+    fn start(end: fn(Link) -> Box<dyn Wire>) -> Result<Self> {
         let (one, other) = link(WIRE_BYTES);
         let card = |number: u8, wire: Link| -> Result<_> {
             let config = LocalConfig { seed: number.into(), ..LocalConfig::default() };
             let (transport, side) = pair(config)?;
             let mac = [2, 0xfc, 0, 0, 0, number];
             let mut nic = Nic::new(side, NicConfig { mac, ..NicConfig::default() });
-            nic.datapath_mut().plug(wire);
+            nic.datapath_mut().plug(end(wire));
             Ok((transport, nic))
         };
         let ((first, far), (second, near)) = (card(1, one)?, card(2, other)?);
@@ -214,10 +236,10 @@ fn pass_time(server: &mut Server) -> Result<()> {
     Ok(())
 }
 
-fn namespace(nsid: u32, blocks: u64, backend: usize) -> Namespace {
+fn namespace(nsid: u32, (blocks, block_shift): (u64, u8), backend: usize) -> Namespace {
     let shape = identify::Namespace {
         blocks,
-        block_shift: 9,
+        block_shift,
         uuid: [nsid as u8; 16],
         is_read_only: false,
         deallocates: false,

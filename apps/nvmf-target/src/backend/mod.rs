@@ -1,6 +1,7 @@
 //! What is behind a namespace: [`Backend`].
 
 mod file;
+mod whole;
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use ferrocx::{AccessError, PageSize, RegionConfig};
 use ferrocx_uring::FileId;
 pub(crate) use file::Losses;
 pub use file::OpenFile;
+pub use whole::{Locks, Whole};
 
 use crate::peer::Peer;
 
@@ -27,7 +29,7 @@ pub enum Backend {
     Peer(Box<Lent>),
     /// One of these, whose blocks are changed by those alone whom its gate lets through.
     Guarded(Box<Backend>),
-    /// What moves bytes itself, between buffers and where they are kept.
+    /// What bytes are moved to and from by way of buffers.
     Outside(Outside),
 }
 
@@ -58,13 +60,15 @@ impl Lent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DriveId(pub(crate) usize);
 
-/// What moves bytes itself: a command is a request to it, and waits for its end.
+/// What has no memory that the port reads and writes: a command is a request to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outside {
     /// A file or a block device, by io_uring.
     File(FileId),
     /// A namespace of an NVMe drive, by a queue pair of the core.
     Drive(DriveId),
+    /// Memory whose blocks are read and written as one ([`Whole`]).
+    Whole,
 }
 
 impl Backend {
@@ -166,17 +170,17 @@ pub fn is_same(one: &Buf, at: usize, other: &Buf, len: usize) -> Result<bool, Ac
     Ok(true)
 }
 
-/// Makes `len` bytes of a piece zero.
+/// Makes `len` bytes of a piece zero, from `start` on.
 ///
 /// # Errors
 ///
 /// Outside it.
-pub fn zero(piece: &mut Buf, len: usize) -> Result<(), AccessError> {
+pub fn zero(piece: &mut Buf, start: usize, len: usize) -> Result<(), AccessError> {
     let step = [0; 4096];
     let mut done = 0;
     while done < len {
         let part = step.len().min(len - done);
-        piece.copy_in(done, &step[..part])?;
+        piece.copy_in(start + done, &step[..part])?;
         done += part;
     }
     Ok(())

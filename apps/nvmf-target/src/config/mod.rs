@@ -159,6 +159,9 @@ pub struct NamespaceFile {
     pub direct: Option<bool>,
     /// The namespace of the drive [default: 1].
     pub drive_nsid: Option<u32>,
+    /// Whether a block of `ram` or `peer` is read and written as one: data are copied then.
+    #[serde(default)]
+    pub atomic: bool,
     /// Its identifier [default: made from the subsystem's name and its number].
     pub uuid: Option<String>,
     /// Hosts can only read it.
@@ -268,6 +271,8 @@ pub struct NamespaceConfig {
     pub store: Store,
     /// Its identifier.
     pub uuid: [u8; 16],
+    /// Whether a block of memory is read and written as one.
+    pub atomic: bool,
     /// Hosts can only read it.
     pub read_only: bool,
     /// Its group, for which ports can differ.
@@ -467,6 +472,10 @@ fn store(file: &NamespaceFile) -> Result<Store> {
         "path is for backend = \"file\", \"nvme\" or \"peer\""
     );
     ensure!(
+        !file.atomic || is_peer || file.backend == StoreKind::Ram,
+        "atomic is for backend = \"ram\" or \"peer\""
+    );
+    ensure!(
         !is_nvme || file.block_bytes.is_none(),
         "block_bytes is given, and blocks of a drive are its own; leave it out"
     );
@@ -523,9 +532,9 @@ fn checked(nqn: &str, nsid: u32, file: &NamespaceFile) -> Result<NamespaceConfig
         None => Uuid::new_v5(&uuid_of(nqn), &nsid.to_le_bytes()),
     };
     ensure!(!uuid.is_nil(), "uuid is all zeros; leave it out, or give another");
-    let (read_only, uuid) = (file.read_only, uuid.into_bytes());
+    let (read_only, atomic, uuid) = (file.read_only, file.atomic, uuid.into_bytes());
     let ana_group = in_range("ana_group", file.ana_group, 1, MAX_GROUPS)?;
-    Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, read_only, ana_group })
+    Ok(NamespaceConfig { nsid, len_bytes, block_shift, store, uuid, atomic, read_only, ana_group })
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         ("limits = { queues = 8, queues_per_address = 9 }", "is 9; give 1 to 8"),
         ("limits = { controllers_per_address = 0 }", "is 0; give 1 to 64"),
         ("limits = { drive_timeout_s = 0 }", "drive_timeout_s is 0; give 1 to 600"),
+        (&ns("backend = \"file\"\npath = \"/x\"\natomic = true"), "atomic is for backend"),
         ("limits = { buffers = 1 }", "buffers is 1; give 2 to 1024"),
         ("limits = { silence_s = 9 }", "silence_s is 9; give 10 to 86400"),
         ("colour = 1", "colour"),

@@ -12,7 +12,7 @@ use super::gate::Gate;
 use super::session::{GONE, Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
-use crate::backend::{self, Losses};
+use crate::backend::{self, Losses, Whole};
 use crate::controller::io::{self as commands, Data, IoCommand, Kind};
 use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
@@ -62,6 +62,8 @@ pub(super) struct Store {
     pub(super) gate: Option<Arc<Gate>>,
     /// Of a file whose data the kernel keeps for a while.
     pub(super) losses: Option<Losses>,
+    /// Of one that is [`Outside::Whole`](crate::backend::Outside): the memory.
+    pub(super) whole: Option<Box<Whole>>,
 }
 
 impl Store {
@@ -458,7 +460,7 @@ impl Work {
             (Kind::Zero { .. }, _) => {
                 let zeroed = store.backend.direct(offset, len).map_err(|_| Status::WRITE_FAULT);
                 zeroed.and_then(|mut piece| {
-                    backend::zero(&mut piece, len as usize).map_err(|_| NO_DATA)
+                    backend::zero(&mut piece, 0, len as usize).map_err(|_| NO_DATA)
                 })
             }
             (Kind::Verify, _) => {

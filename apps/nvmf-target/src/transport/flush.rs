@@ -78,7 +78,7 @@ impl Server {
             (Outside::File(file), Some(ring)) => ring
                 .push(token, file, Request::Flush)
                 .map_err(|_| Trouble::Refused(ferrocx_nvme::Refused::Full))?,
-            (Outside::File(_), None) => return Ok(false),
+            (Outside::File(_), None) | (Outside::Whole, _) => return Ok(false),
             (Outside::Drive(drive), _) => {
                 self.work.drives.push(token, drive, &Request::Flush).map_err(Trouble::Refused)?
             }

@@ -69,7 +69,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use trouble::Trouble;
 
-use crate::backend::{self, Backend, OpenFile};
+use crate::backend::{self, Backend, OpenFile, Whole};
 use crate::controller::{Queue, Role, Target};
 use crate::keeper::Keeper;
 use crate::proto::status::Status;
@@ -142,6 +142,8 @@ impl fmt::Debug for Command {
 pub enum Ready {
     /// Memory of the port.
     Direct(Backend),
+    /// The same, whose blocks are to be read and written as one.
+    Whole(Box<Whole>),
     /// A file, for the core's own io_uring.
     File(OpenFile),
     /// The core's own queue pair of an NVMe drive, for its buffers ([`Server::buffers`]).

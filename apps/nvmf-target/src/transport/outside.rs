@@ -1,6 +1,7 @@
 //! Commands whose namespace is a file or an NVMe drive: data go through buffers of the pool, and
 //! io_uring or the drive itself moves them between these and where they are kept. Below, both are
-//! the store.
+//! the store. So is memory whose blocks are to be read and written as one: a core copies there, and
+//! the request ends at once.
 //!
 //! | command | steps |
 //! |---|---|
@@ -162,19 +163,21 @@ impl Work {
         slot: u16,
         result: &Result<(), Trouble>,
     ) {
-        let outcome = self.carry_on(qp, session, slot, result);
-        self.touched(&mut session.link, outcome);
+        let Session { link, slots } = session;
+        link.outside -= 1;
+        let Some(it) = slots.get_mut(usize::from(slot)) else { return };
+        let outcome = self.carry_on(qp, link, it, result);
+        self.touched(link, outcome);
     }
 
+    /// Goes on with a command whose request to its store has ended.
     fn carry_on(
         &mut self,
         qp: &mut Qp,
-        Session { link, slots }: &mut Session,
-        slot: u16,
+        link: &mut Link,
+        it: &mut Slot,
         result: &Result<(), Trouble>,
     ) -> Result<(), Why> {
-        link.outside -= 1;
-        let Some(it) = slots.get_mut(usize::from(slot)) else { return Ok(()) };
         if let Err(Trouble::Failed(Failure::Stuck)) = result {
             self.buffers.lose(it);
         }
@@ -320,7 +323,7 @@ impl Work {
             return self.wait_for_buffer(qp, link, it);
         };
         it.state = State::Storing(index, None);
-        if backend::zero(&mut from, len).is_err() {
+        if backend::zero(&mut from, 0, len).is_err() {
             self.buffers.give_back(it);
             return self.refuse(qp, link, it, NO_DATA);
         }
@@ -352,16 +355,16 @@ impl Work {
         (piece, start): (&Buf, usize),
         count: u16,
     ) -> Result<(), Status> {
-        let mut found = Vec::with_capacity(count.into());
+        it.ranges.clear();
+        it.ranges.reserve(count.into());
         for at in (0..usize::from(count)).rev() {
             let mut bytes = [0; DSM_RANGE_BYTES];
             piece.copy_out(start + at * DSM_RANGE_BYTES, &mut bytes).map_err(|_| NO_DATA)?;
             let range = self.offer.dsm_range(queue, &it.sqe, &bytes)?;
             if range.1 > 0 {
-                found.push(range);
+                it.ranges.push(range);
             }
         }
-        it.ranges = found;
         Ok(())
     }
 
@@ -402,6 +405,10 @@ impl Work {
             }
             (Outside::File(_), None) => Err(Refused::Gone),
             (Outside::Drive(drive), _) => self.drives.push(token, drive, &request),
+            (Outside::Whole, _) => {
+                let result = self.copy(it.command.backend, request);
+                return self.carry_on(qp, link, it, &result);
+            }
         };
         match pushed {
             Ok(()) => {
@@ -410,5 +417,22 @@ impl Work {
             }
             Err(refused) => self.troubled(qp, link, it, (outside, &Trouble::Refused(refused))),
         }
+    }
+
+    /// Carries a request out for memory whose blocks are read and written as one. Like other memory
+    /// it keeps what hosts deallocate, and has no medium behind it.
+    fn copy(&self, place: usize, request: Request) -> Result<(), Trouble> {
+        let store = self.backends.get(place).and_then(Option::as_ref);
+        let whole =
+            store.and_then(|it| it.whole.as_ref()).ok_or(Trouble::Refused(Refused::Gone))?;
+        let done = match request {
+            Request::Read { mut to, offset } => whole.read(&mut to, offset),
+            Request::Write { from, offset, .. } => whole.write(&from, offset),
+            Request::Zero { offset, len } => whole.zero(offset, len),
+            Request::Punch { .. } => return Err(Trouble::Refused(Refused::Unsupported)),
+            Request::Flush => Ok(()),
+        };
+        // Memory that was taken back: all else was checked.
+        done.map_err(|_| Trouble::Refused(Refused::Gone))
     }
 }

@@ -8,7 +8,7 @@ use ferrocx_uring::Ring;
 
 use super::execute::Store;
 use super::{MAX_BACKENDS, RING_REQUESTS, Ready, Server, ServerError};
-use crate::backend::{self, Backend, OpenFile, Outside};
+use crate::backend::{self, Backend, Locks, OpenFile, Outside, Whole};
 use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::stats::NamespaceStats;
@@ -22,6 +22,22 @@ impl Server {
     pub fn add_ram(&mut self, len_bytes: usize) -> Result<usize, ServerError> {
         let memory = backend::memory(&self.context, len_bytes, self.config.page)?;
         self.add_memory(&memory)
+    }
+
+    /// Adds a back end of RAM whose blocks of `1 << block_shift` bytes are read and written as one;
+    /// its place.
+    ///
+    /// # Errors
+    ///
+    /// The system has no such memory.
+    pub fn add_whole_ram(
+        &mut self,
+        len_bytes: usize,
+        block_shift: u8,
+    ) -> Result<usize, ServerError> {
+        let memory = backend::memory(&self.context, len_bytes, self.config.page)?;
+        let ram = Backend::ram(&self.pd, &memory)?;
+        self.add(Ready::Whole(Box::new(Whole::new(ram, block_shift, &Locks::default()))))
     }
 
     /// Adds a back end over memory that is there already; its place.
@@ -100,7 +116,7 @@ impl Server {
         if place >= MAX_BACKENDS {
             return Err(ServerError::Places);
         }
-        let mut losses = None;
+        let (mut losses, mut whole) = (None, None);
         let backend = match ready {
             Ready::Direct(backend) => backend,
             Ready::File(it) => {
@@ -111,11 +127,15 @@ impl Server {
                 };
                 Backend::Outside(Outside::File(ring.add(it.file)))
             }
+            Ready::Whole(memory) => {
+                whole = Some(memory);
+                Backend::Outside(Outside::Whole)
+            }
             Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
-        let store = Store { backend, moved: Traffic::default(), stats, gate: None, losses };
+        let store = Store { backend, moved: Traffic::default(), stats, gate: None, losses, whole };
         if place >= self.work.backends.len() {
             self.work.backends.resize_with(place + 1, || None);
         }

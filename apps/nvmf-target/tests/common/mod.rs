@@ -107,6 +107,14 @@ pub fn namespace(nsid: u32, blocks: u64, backend: usize) -> Namespace {
     Namespace { nsid, shape, backend, ana_group: 1 }
 }
 
+/// Offers RAM whose blocks are read and written as one.
+pub fn add_whole(here: &Here, nsid: u32, blocks: u64) {
+    here.change(move |server| {
+        let ram = server.add_whole_ram(blocks as usize * BLOCK, 9).unwrap();
+        server.target_mut().put_namespace(NQN, namespace(nsid, blocks, ram)).unwrap();
+    });
+}
+
 /// A target with a subsystem of RAM for all, and one for nobody.
 fn offer(server: &mut Server) {
     let ram = server.add_ram(BLOCKS as usize * BLOCK).unwrap();
