@@ -51,22 +51,30 @@ impl Backing {
         Ok(Self { base, len_bytes, map })
     }
 
-    /// Zeroes pages by giving them back, so that an unused page stays without memory.
-    #[cfg(not(miri))]
+    /// Zeroes pages: by giving them back, so that an unused page stays without memory, or else one
+    /// by one.
     fn clear(&self, pages: Range<u64>) {
         let (start, len) = (to_usize(pages.start), to_usize(pages.end - pages.start));
+        if !self.give_back(start, len) {
+            // SAFETY: pages of the mapping.
+            unsafe { bytes::fill(self.base.add(start), len, 0) };
+        }
+    }
+
+    /// Gives pages back, if they are whole pages of the system's as well, and not locked into
+    /// memory (mlockall(2)): whether they are.
+    #[cfg(not(miri))]
+    fn give_back(&self, start: usize, len: usize) -> bool {
         let advice = memmap2::UncheckedAdvice::DontNeed;
-        // SAFETY: the mapping is private and anonymous: its pages read as zero afterwards and stay
-        // valid; no reference into it exists, only atomic accesses through pointers.
-        let given = unsafe { self.map.unchecked_advise_range(advice, start, len) };
-        given.expect("madvise of pages of a private mapping");
+        (start | len).is_multiple_of(rustix::param::page_size())
+            // SAFETY: the mapping is private and anonymous: its pages read as zero afterwards and
+            // stay valid; no reference into it exists, only atomic accesses through pointers.
+            && unsafe { self.map.unchecked_advise_range(advice, start, len) }.is_ok()
     }
 
     #[cfg(miri)]
-    fn clear(&self, pages: Range<u64>) {
-        let (start, len) = (to_usize(pages.start), to_usize(pages.end - pages.start));
-        // SAFETY: pages of the allocation.
-        unsafe { bytes::fill(self.base.add(start), len, 0) };
+    fn give_back(&self, _: usize, _: usize) -> bool {
+        false
     }
 
     /// Miri follows heap memory; page alignment is what the real mapping has.
@@ -376,5 +384,39 @@ impl Bar for BarShared {
             let start = self.backing.base.add(to_usize(offset));
             BarMemory::new(start, to_usize(len_bytes), keep)
         })
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    /// Of the middle page of three that are filled, what is there after it was cleared.
+    fn cleared(backing: &Backing) -> [Vec<u8>; 3] {
+        // SAFETY: three pages of at least sixteen, to which nobody else comes.
+        unsafe { bytes::fill(backing.base, 3 * 4096, 7) };
+        backing.clear(4096..8192);
+        [0, 1, 2].map(|page| {
+            let mut found = vec![1; 4096];
+            // SAFETY: as above.
+            unsafe { bytes::copy_out(backing.base.add(page * 4096), &mut found) };
+            found
+        })
+    }
+
+    #[test]
+    fn pages_are_cleared_whether_they_can_be_given_back_or_not() {
+        let backing = Backing::new(64 << 10).expect("memory");
+        let expected = [vec![7; 4096], vec![0; 4096], vec![7; 4096]];
+        assert_eq!(cleared(&backing), expected);
+        assert_eq!(backing.give_back(4096, 4096), rustix::param::page_size() == 4096);
+        assert!(!backing.give_back(4096, 100), "no whole page");
+        // As by a program that locks all that it has.
+        if let Err(error) = backing.map.lock() {
+            println!("skipped: mlock of 64 KiB: {error}");
+            return;
+        }
+        assert!(!backing.give_back(4096, 4096), "locked pages are kept");
+        assert_eq!(cleared(&backing), expected);
     }
 }

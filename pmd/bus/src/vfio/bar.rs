@@ -178,8 +178,9 @@ impl Bar for MappedBar {
         };
         let keep = Arc::clone(area) as Arc<dyn Any + Send + Sync>;
         // SAFETY: the whole range is mapped (`mapped`), in whole, aligned words (`check_memory`;
-        // areas start on pages); `keep` holds the mapping. Registers that share it, should the
-        // device lie about its memory, are accessed as words, too.
+        // areas start on pages); `keep` holds the mapping. It is the device's, outside of all that
+        // Rust allocates: if the device lies, and registers are there, the bus sees words in some
+        // order, and nothing else.
         Ok(unsafe { BarMemory::new(start, to_usize(len_bytes), keep) })
     }
 }
