@@ -331,13 +331,11 @@ mod tests {
     #[test]
     fn a_path_that_the_loader_would_cut_is_refused() {
         for name in ["lib ibverbs.so", "lib:ibverbs.so"] {
-            let folder = std::env::temp_dir().join(format!("ferrocx-{}", std::process::id()));
-            std::fs::create_dir_all(&folder).unwrap();
-            let path = folder.join(name);
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join(name);
             std::fs::write(&path, []).unwrap();
             let cut = Options { library: Some(path), ..options(1, &["true"]) };
             let refused = run(&cut).unwrap_err().to_string();
-            std::fs::remove_dir_all(&folder).unwrap();
             assert!(refused.contains(name) && refused.contains("--library"), "{refused}");
         }
     }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 /// Lines of each kind for a port that are logged in one second; any number can be provoked.
-pub(super) const LINES_PER_SECOND: u64 = 500;
+const LINES_PER_SECOND: u64 = 500;
 
 /// What was said in this second, and what was not.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ impl Lines {
         Self { begun: Instant::now(), second, said, unsaid }
     }
 
-    /// How many of `wanted` lines about `port` may be said now; the others count as left out, of
-    /// which the first line of a later second tells.
-    pub(super) fn take(&self, port: &str, wanted: u64) -> u64 {
-        self.take_at(self.begun.elapsed().as_secs(), port, wanted)
+    /// How many of `wanted` lines about `port`, of which `at_hand` can still be had, may be said
+    /// now. The others count as left out, of which the first line of a later second tells.
+    pub(super) fn take(&self, port: &str, at_hand: u64, wanted: u64) -> u64 {
+        self.take_at(self.begun.elapsed().as_secs(), port, at_hand, wanted)
     }
 
-    fn take_at(&self, second: u64, port: &str, wanted: u64) -> u64 {
+    fn take_at(&self, second: u64, port: &str, at_hand: u64, wanted: u64) -> u64 {
         if second != self.second.replace(second) {
             let count = self.unsaid.take();
             if count > 0 {
@@ -35,7 +35,7 @@ impl Lines {
             }
             self.said.set(0);
         }
-        let may = wanted.min(LINES_PER_SECOND - self.said.get());
+        let may = at_hand.min(wanted).min(LINES_PER_SECOND - self.said.get());
         self.said.set(self.said.get() + may);
         self.unsaid.set(self.unsaid.get() + wanted - may);
         may
@@ -43,7 +43,7 @@ impl Lines {
 
     /// Whether one more line may be said.
     pub(super) fn may_say(&self, port: &str) -> bool {
-        self.take(port, 1) == 1
+        self.take(port, 1, 1) == 1
     }
 }
 
@@ -54,11 +54,14 @@ mod tests {
     #[test]
     fn a_second_has_so_many_lines_and_the_next_tells_of_the_others() {
         let lines = Lines::new();
-        assert_eq!(lines.take_at(0, "port0", 3), 3);
-        assert_eq!(lines.take_at(0, "port0", LINES_PER_SECOND), LINES_PER_SECOND - 3);
-        assert_eq!(lines.take_at(0, "port0", 7), 0);
+        assert_eq!(lines.take_at(0, "port0", 5, 3), 3);
+        assert_eq!(lines.take_at(0, "port0", 1000, LINES_PER_SECOND), LINES_PER_SECOND - 3);
+        assert_eq!(lines.take_at(0, "port0", 7, 7), 0);
         assert_eq!(lines.unsaid.get(), 10);
-        assert_eq!(lines.take_at(1, "port0", 1), 1);
+        assert_eq!(lines.take_at(1, "port0", 1, 1), 1);
         assert_eq!(lines.unsaid.get(), 0);
+        // Those that nobody has any more are not said, nor taken for said.
+        assert_eq!(lines.take_at(1, "port0", 256, 400), 256);
+        assert_eq!((lines.said.get(), lines.unsaid.get()), (257, 144));
     }
 }

@@ -84,8 +84,8 @@ impl Port {
         self.refusals = log.total();
         let kept = log.iter().count() as u64;
         let skip = usize::try_from(kept.saturating_sub(new)).unwrap_or(usize::MAX);
-        // What the log itself no longer has counts as left out, too.
-        let room = usize::try_from(self.lines.take(&self.name, new)).unwrap_or(usize::MAX);
+        let room = self.lines.take(&self.name, kept, new);
+        let room = usize::try_from(room).unwrap_or(usize::MAX);
         for refusal in log.iter().skip(skip).take(room) {
             tracing::warn!(port = self.name, %refusal, "refused");
         }

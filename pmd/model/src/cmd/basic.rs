@@ -128,7 +128,6 @@ fn create_mkey(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         variant: u8::try_from(context.mkey_7_0()).unwrap_or(0),
         is_free: context.free(),
         pd,
-        held_pd: pd,
         qpn: context.qpn(),
         rights: Rights::of(&context),
         start,
@@ -288,7 +287,7 @@ fn destroy_mkey(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let objects = &mut exec.ctx.state.objects;
         let key = objects.mkeys.remove(index);
         let key = key.ok_or_else(|| Refused::resource("mkey_index", index))?;
-        objects.pds.release(key.held_pd);
+        objects.pds.release(key.pd);
         Ok(DestroyMkeyOut::zeroed())
     })
 }

@@ -17,7 +17,8 @@ pub(super) struct RingPlace {
     pub(super) page_offset: u32,
     /// Bytes of the ring.
     pub(super) len_bytes: u64,
-    /// Log2 of the bytes of its largest entry, none of which may straddle two pages.
+    /// Log2 of the bytes of an entry that is accessed as a whole, and so straddles no two pages.
+    /// Blocks of send queues are read run by run.
     pub(super) log_entry: u32,
 }
 

@@ -81,8 +81,7 @@ fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
     remove! {
         tirs DESTROY_TIR rqts DESTROY_RQT qps DESTROY_QP sqs DESTROY_SQ rqs DESTROY_RQ
         tiss DESTROY_TIS rmps DESTROY_RMP xrc_srqs DESTROY_XRC_SRQ mkeys DESTROY_MKEY
-        cqs DESTROY_CQ eqs DESTROY_EQ flow_counters DEALLOC_FLOW_COUNTER
-        q_counters DEALLOC_Q_COUNTER umems DESTROY_UMEM tds DEALLOC_TRANSPORT_DOMAIN
+        cqs DESTROY_CQ flow_counters DEALLOC_FLOW_COUNTER q_counters DEALLOC_Q_COUNTER umems DESTROY_UMEM tds DEALLOC_TRANSPORT_DOMAIN
         pds DEALLOC_PD xrcds DEALLOC_XRCD uars DEALLOC_UAR
     }
     !left
@@ -166,7 +165,6 @@ fn is_own(
         Opcode::DEALLOC_TRANSPORT_DOMAIN => objects.tds.is_own(first),
         Opcode::DEALLOC_XRCD => objects.xrcds.is_own(first),
         Opcode::QUERY_MKEY | Opcode::DESTROY_MKEY => objects.mkeys.is_own(first),
-        Opcode::QUERY_EQ | Opcode::DESTROY_EQ => objects.eqs.is_own(first),
         Opcode::MODIFY_CQ | Opcode::QUERY_CQ | Opcode::DESTROY_CQ => objects.cqs.is_own(first),
         Opcode::RST2INIT_QP
         | Opcode::INIT2INIT_QP

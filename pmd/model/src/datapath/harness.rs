@@ -340,7 +340,6 @@ impl Port {
             variant: 0x5a,
             is_free: false,
             pd: PD,
-            held_pd: PD,
             qpn: ferrocx_prm::mkey::ANY_QPN,
             rights,
             start: iova,

@@ -42,10 +42,8 @@ pub struct Mkey {
     pub variant: u8,
     /// Not usable for access.
     pub is_free: bool,
-    /// Protection domain.
+    /// Protection domain, which it holds.
     pub pd: u32,
-    /// Protection domain that it holds.
-    pub held_pd: u32,
     /// Queue pair, or [`ANY_QPN`].
     pub qpn: u32,
     /// Rights that the key permits.

@@ -11,7 +11,6 @@ fn key(start: u64, len: u64, translation: Translation) -> Mkey {
         variant: 0x5a,
         is_free: false,
         pd: PD,
-        held_pd: PD,
         qpn: ANY_QPN,
         rights: Rights::LOCAL_READ | Rights::LOCAL_WRITE,
         start,

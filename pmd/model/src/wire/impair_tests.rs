@@ -42,20 +42,22 @@ fn a_perfect_cable_changes_nothing() {
 /// What a sender can make a cable hold ends at so many bytes, and does not stay.
 #[test]
 fn frames_on_the_way_have_a_limit_in_bytes() {
+    const LONGEST: usize = 9974;
     let config = ImpairConfig { delay_ns: 1_000_000, ..ImpairConfig::default() };
     let (mut near, mut far) = bad(config, 1);
-    for len in [60, 9974, 60] {
+    for len in [60, LONGEST, 60] {
         for _ in 0..20_000 {
             near.reserve(len).expect("room").fill(1);
             near.commit(0, Fcs::Good);
         }
         let held: usize = near.pending.iter().map(|frame| frame.bytes.capacity()).sum();
         assert_eq!(held, near.pending_bytes);
-        assert!(held <= 2 * MAX_BYTES, "{held}");
+        // The last one may have room for as much again.
+        assert!(held <= MAX_BYTES + LONGEST, "{held}");
     }
     let on_the_way = near.pending.len() as u64;
     assert_eq!(near.stats().overflowed + on_the_way, 60_000);
-    assert!(near.pending_bytes > MAX_BYTES - 9974);
+    assert!(near.pending_bytes > MAX_BYTES - LONGEST);
     for _ in 0..on_the_way {
         near.flush(2_000_000);
         while far.receive(2_000_000).is_some() {}

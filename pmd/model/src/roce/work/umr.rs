@@ -100,10 +100,10 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
         (false, true) => &mut counts.local_invalidates,
         _ => &mut counts.umr_changes,
     } += 1;
-    key.adopt(context);
-    // The domain that it is in now is the one that stays as long as it.
-    env.pds.release(std::mem::replace(&mut key.held_pd, pd));
+    // The domain that it is in from now on is the one that stays as long as it.
+    env.pds.release(key.pd);
     env.pds.hold(pd);
+    key.adopt(context);
     Ok(())
 }
 
