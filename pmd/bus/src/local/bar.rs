@@ -66,7 +66,7 @@ impl Backing {
     #[cfg(not(miri))]
     fn give_back(&self, start: usize, len: usize) -> bool {
         let advice = memmap2::UncheckedAdvice::DontNeed;
-        (start | len).is_multiple_of(rustix::param::page_size())
+        (start | len).is_multiple_of(system_page_bytes())
             // SAFETY: the mapping is private and anonymous: its pages read as zero afterwards and
             // stay valid; no reference into it exists, only atomic accesses through pointers.
             && unsafe { self.map.unchecked_advise_range(advice, start, len) }.is_ok()
@@ -85,6 +85,15 @@ impl Backing {
         let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).expect("memory");
         Ok(Self { base, len_bytes })
     }
+}
+
+/// Bytes of a page of the system's. Asked of the C library, which knows: a server that has given up
+/// files and system calls comes here, too.
+#[cfg(not(miri))]
+fn system_page_bytes() -> usize {
+    // SAFETY: the call takes any number.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 #[cfg(miri)]
@@ -409,7 +418,7 @@ mod tests {
         let backing = Backing::new(64 << 10).expect("memory");
         let expected = [vec![7; 4096], vec![0; 4096], vec![7; 4096]];
         assert_eq!(cleared(&backing), expected);
-        assert_eq!(backing.give_back(4096, 4096), rustix::param::page_size() == 4096);
+        assert_eq!(backing.give_back(4096, 4096), system_page_bytes() == 4096);
         assert!(!backing.give_back(4096, 100), "no whole page");
         // As by a program that locks all that it has.
         if let Err(error) = backing.map.lock() {
