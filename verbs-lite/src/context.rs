@@ -419,9 +419,7 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         let is_host_order = atomic.atomic_req_8b_endianness_mode() == 1;
         caps.set(DeviceCaps::ATOMICS_HOST_ORDER, has && is_host_order);
     }
-    let has_memory = hca.device_memory();
-    let max_dm_bytes =
-        if has_memory { device.memory_limits().map_or(0, |it| it.max_bytes) } else { 0 };
+    let max_dm_bytes = device.memory_limits().map_or(0, |limits| limits.max_bytes);
     let send_ds = (hca.max_wqe_sz_sq() / 16).min(ferrocx_prm::wqe::MAX_DS);
     Ok(DeviceAttr {
         caps,

@@ -6,9 +6,11 @@ use common::{Two, config, ids, models_like, pattern, syndromes};
 use ferrocx_core::{ConfigError, DeviceError};
 use ferrocx_mempool::AccessError;
 use ferrocx_model::config::CapOverride;
+use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
 use ferrocx_model::wire::link;
 use ferrocx_model::{Identity, NicConfig};
 use ferrocx_prm::caps::cap_type;
+use ferrocx_prm::syndrome::CommandStatus;
 use ferrocx_verbs_lite::*;
 
 const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE);
@@ -146,6 +148,25 @@ fn a_region_keeps_its_memory() {
     drop(mr);
     two.a.context.alloc_dm(128 << 10, 0).unwrap();
     assert_eq!(refusals(&two), Vec::<String>::new());
+}
+
+#[test]
+fn memory_under_a_key_that_did_not_end_goes_to_nobody_else() {
+    let two = Two::new();
+    let commands = || two.world.nic(0).state().counters.commands;
+    let dm = two.a.context.alloc_dm(128 << 10, 0).unwrap();
+    let mr = two.a.pd.reg_dm_mr(&dm, 0..64, ALL).unwrap();
+    // DESTROY_MKEY, and once more.
+    let (before, fault) = (commands(), CommandFault::Status(CommandStatus::INTERNAL_ERR));
+    let refused = [1, 2].map(|nth| Fault::Command { nth: before + nth, fault });
+    two.world.nic(0).set_faults(FaultPlan::at(&refused));
+    drop(mr);
+    assert_eq!(commands(), before + 2);
+    assert!(matches!(dm.free(), Err(VerbsError::StillRegistered { regions: 1 })));
+    dm.copy_in(0, &[1; 4]).unwrap();
+    drop(dm);
+    assert_eq!(commands(), before + 2, "nothing is given back");
+    assert!(two.a.context.alloc_dm(64, 0).is_err());
 }
 
 #[test]

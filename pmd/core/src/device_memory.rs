@@ -217,7 +217,7 @@ impl DeviceMemory {
         self.memory.len_bytes()
     }
 
-    /// Whether it was not given back, and no reset of the device took it away.
+    /// Whether it was not given back or leaked, and no reset of the device took it away.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.alive && !self.device.objects_are_gone()
@@ -256,6 +256,11 @@ impl DeviceMemory {
             return Err(AccessError::OutOfRange);
         }
         self.memory.copy_out(offset, bytes)
+    }
+
+    /// Leaves it to the device, until that is closed: a key over it may still exist.
+    pub fn leak(&mut self) {
+        self.alive = false;
     }
 
     /// Gives it back now; on an error it can be tried again: a key over it may still exist.

@@ -11,10 +11,13 @@ use ferrocx_bus::DmaAccess;
 use ferrocx_core::{
     CommandError, CqAttr, CqRing, DeadDevice, Device, DeviceConfig, DeviceError, Uar,
 };
-use ferrocx_mempool::{MempoolError, PageSize, Pool, PoolConfig, Region, RegionConfig};
+use ferrocx_mempool::{
+    AccessError, MempoolError, PageSize, Pool, PoolConfig, Region, RegionConfig,
+};
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::eqe::{Eqe, EventPageRequest, EventType};
 use ferrocx_prm::init_seg::offset;
+use ferrocx_prm::syndrome::CommandStatus;
 use support::{Liar, LyingTransport};
 
 fn config() -> DeviceConfig {
@@ -130,6 +133,77 @@ fn a_uar_page_outside_the_bar_is_refused_once_and_for_all() {
     liar.lie_in_outputs(lie);
     let error = Uar::new(&device).unwrap_err().to_string();
     assert!(error.contains("0xffffff") && error.contains("BAR"), "{error}");
+}
+
+/// Why memory is refused that the device says to begin at `start`.
+fn memory_at(liar: &Arc<Liar>, device: &Device, start: u64) -> DeviceError {
+    liar.lie_in_outputs(move |opcode, output| {
+        if opcode == Opcode::ALLOC_MEMIC {
+            output[8..].copy_from_slice(&start.to_be_bytes());
+        }
+    });
+    let error = device.alloc_memory(4096, 0).unwrap_err();
+    liar.outputs_are_true();
+    error
+}
+
+#[test]
+fn memory_that_begins_where_it_cannot_be_is_refused() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let truth = device.alloc_memory(64, 0).unwrap();
+    let first = truth.bar_offset();
+    // Each lie leaves a page taken, since the device knows none that begins where it said.
+    let (below, behind) = (|page: u64| first + page * 4096 - 64, |page: u64| first + page * 4096);
+    for (page, start) in [(1, 0), (2, below(2)), (3, behind(3) + 64), (4, behind(5)), (5, !0)] {
+        let error = memory_at(&liar, &device, start);
+        let is_outside =
+            matches!(error, DeviceError::MemoryOutside { start: said, .. } if said == start);
+        assert!(is_outside, "{page}, {start:#x}: {error}");
+    }
+    // No whole words.
+    liar.lie_in_outputs(move |opcode, output| {
+        if opcode == Opcode::ALLOC_MEMIC {
+            output[15] |= 2;
+        }
+    });
+    let error = device.alloc_memory(64, 0).unwrap_err();
+    assert!(matches!(error, DeviceError::Bus(_)), "{error}");
+    liar.outputs_are_true();
+    truth.copy_in(0, &[1; 64]).unwrap();
+    assert!(device.alloc_memory(4096, 0).unwrap().bar_offset() > first);
+}
+
+#[test]
+fn a_device_that_has_room_for_no_page_is_asked_once_for_each() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    liar.lie_in_outputs(move |opcode, output| {
+        if opcode == Opcode::ALLOC_MEMIC {
+            count.fetch_add(1, Ordering::Relaxed);
+            output[0] = CommandStatus::NO_RESOURCES.0;
+        }
+    });
+    let error = device.alloc_memory(4096, 0).unwrap_err();
+    assert!(matches!(error, DeviceError::NoDeviceMemory { len_bytes: 4096, .. }), "{error}");
+    assert_eq!(asked.load(Ordering::Relaxed), 256, "a MiB of the BAR in pages");
+}
+
+#[test]
+fn memory_of_a_device_that_restarted_is_gone_and_nobody_asks_for_it() {
+    let liar = Liar::new();
+    let device = open(&liar).unwrap();
+    let mut memory = device.alloc_memory(64, 0).unwrap();
+    memory.copy_in(0, &[1; 64]).unwrap();
+    liar.lie_in_register(offset::INITIALIZING, 1 << 31);
+    assert!(device.health().dead.is_some() && device.objects_are_gone());
+    assert!(!memory.is_alive());
+    assert_eq!(memory.copy_in(0, &[2; 64]), Err(AccessError::OutOfRange));
+    assert_eq!(memory.copy_out(0, &mut [0; 64]), Err(AccessError::OutOfRange));
+    memory.destroy().unwrap();
+    liar.registers_are_true();
 }
 
 #[test]

@@ -7,7 +7,7 @@ use ferrocx_mempool::{AccessError, Backing, Piece};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
 use super::dm::copy_across;
-use super::{Registration, Sge};
+use super::{Place, Registration, Sge};
 use crate::types::{Lkey, RemoteAddr};
 
 /// A piece of registered memory.
@@ -76,19 +76,9 @@ impl Buf {
     pub fn copy_in(&mut self, offset: usize, bytes: &[u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
         match &self.registration.memory {
-            Some(memory) => memory.region().copy_in(at, bytes),
-            None => self.device_copy_in(at, bytes),
+            Place::Host(memory) => memory.region().copy_in(at, bytes),
+            Place::Device(dm) => dm.copy_in(at, bytes),
         }
-    }
-
-    #[cold]
-    fn device_copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
-        self.registration.dm.as_ref().map_or(Ok(()), |dm| dm.copy_in(at, bytes))
-    }
-
-    #[cold]
-    fn device_copy_out(&self, at: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
-        self.registration.dm.as_ref().map_or(Ok(()), |dm| dm.copy_out(at, bytes))
     }
 
     /// Copies bytes out.
@@ -100,8 +90,8 @@ impl Buf {
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let at = self.at(offset, bytes.len())?;
         match &self.registration.memory {
-            Some(memory) => memory.region().copy_out(at, bytes),
-            None => self.device_copy_out(at, bytes),
+            Place::Host(memory) => memory.region().copy_out(at, bytes),
+            Place::Device(dm) => dm.copy_out(at, bytes),
         }
     }
 
@@ -122,7 +112,9 @@ impl Buf {
     ) -> Result<(), AccessError> {
         let (at, source) = (self.at(offset, len)?, from.at(from_offset, len)?);
         match (&self.registration.memory, &from.registration.memory) {
-            (Some(to), Some(from)) => from.region().copy_to(source, to.region(), at, len),
+            (Place::Host(to), Place::Host(from)) => {
+                from.region().copy_to(source, to.region(), at, len)
+            }
             _ => self.copy_across(offset, from, from_offset, len),
         }
     }
@@ -136,7 +128,8 @@ impl Buf {
         from_offset: usize,
         len: usize,
     ) -> Result<(), AccessError> {
-        let (to_device, at) = (self.registration.dm.is_some(), self.at(offset, len)?);
+        let to_device = matches!(self.registration.memory, Place::Device(_));
+        let at = self.at(offset, len)?;
         let read = |done, chunk: &mut [u8]| from.copy_out(from_offset + done, chunk);
         copy_across(len, to_device, at, read, |done, chunk| self.copy_in(offset + done, chunk))
     }
@@ -179,7 +172,7 @@ impl Buf {
     #[must_use]
     pub fn piece(&self) -> Piece {
         let offset = self.registration.offset_of(self.addr);
-        let Some(memory) = &self.registration.memory else {
+        let Place::Host(memory) = &self.registration.memory else {
             let lkey_be = INVALID_LKEY.to_be();
             return Piece {
                 address: 0,

@@ -9,7 +9,7 @@ use ferrocx_mempool::AccessError;
 use ferrocx_prm::mkey::AccessMode;
 
 use super::mkey::{Mkey, context};
-use super::{Mr, Registration};
+use super::{Mr, Place, Registration};
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 use crate::pd::Pd;
@@ -123,17 +123,28 @@ impl Piece {
     }
 }
 
+/// With a region that was leaked, so is the memory.
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if *self.regions.get_mut() > 0 {
+            self.memory.get_mut().unwrap_or_else(PoisonError::into_inner).leak();
+        }
+    }
+}
+
 /// Device memory with a region over it: it is not given back before.
 #[derive(Debug)]
 pub(super) struct DmHold(Arc<Piece>);
 
 impl DmHold {
     /// Copies whole words in.
+    #[cold]
     pub(super) fn copy_in(&self, at: usize, bytes: &[u8]) -> Result<(), AccessError> {
         self.0.memory().copy_in(at, bytes)
     }
 
     /// Copies any bytes out.
+    #[cold]
     pub(super) fn copy_out(&self, at: usize, bytes: &mut [u8]) -> Result<(), AccessError> {
         let memory = self.0.memory();
         let (mut at, mut rest) = (at, bytes);
@@ -148,6 +159,12 @@ impl DmHold {
             (at, rest) = (at + len, tail);
         }
         Ok(())
+    }
+
+    /// Counts as a region for ever: its key may have stayed, by which a peer would reach what the
+    /// memory is used for next.
+    pub(super) fn leak(&self) {
+        self.0.regions.fetch_add(1, Ordering::AcqRel);
     }
 }
 
@@ -227,12 +244,11 @@ impl Pd {
             start: 0,
             len: end - start,
             offset: Some(range.start),
-            memory: None,
+            memory: Place::Device(DmHold(Arc::clone(piece))),
             others: Vec::new(),
             domain: self.domain(),
             pd: Arc::clone(&self.inner),
             _dma: None,
-            dm: Some(DmHold(Arc::clone(piece))),
             windows: AtomicU32::new(0),
         };
         drop(memory);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use ferrocx_prm::mkey::AccessMode;
 
 use super::mkey::{Mkey, context};
-use super::{Memory, Mr, Registration};
+use super::{Memory, Mr, Place, Registration};
 use crate::error::VerbsError;
 use crate::pd::Pd;
 use crate::types::{Access, Lkey};
@@ -65,12 +65,11 @@ impl DmaMr {
             start: memory.iova(),
             len: memory.len_bytes() as u64,
             offset: Some(0),
-            memory: Some(Arc::clone(memory)),
+            memory: Place::Host(Arc::clone(memory)),
             others: Vec::new(),
             domain: pd.domain(),
             pd: Arc::clone(&pd.inner),
             _dma: Some(Arc::clone(&self.key)),
-            dm: None,
             windows: AtomicU32::new(0),
         };
         registration.into_mr()

@@ -44,6 +44,15 @@ use crate::error::VerbsError;
 use crate::pd::{Pd, PdCore};
 use crate::types::{Access, Lkey, Rkey};
 
+/// Where the memory of a key lies.
+#[derive(Debug)]
+enum Place {
+    /// In this process.
+    Host(Arc<Memory>),
+    /// In the device.
+    Device(dm::DmHold),
+}
+
 /// A key over memory, and what keeps both.
 #[derive(Debug)]
 pub(crate) struct Registration {
@@ -56,8 +65,7 @@ pub(crate) struct Registration {
     len: u64,
     /// Where the first byte lies in the region; `None` when the pieces lie apart.
     offset: Option<usize>,
-    /// `None` where the memory lies in the device.
-    memory: Option<Arc<Memory>>,
+    memory: Place,
     /// More memory, for pieces that lie apart.
     others: Vec<Arc<Memory>>,
     /// Who may use the key, see [`Sge::domain`].
@@ -65,8 +73,6 @@ pub(crate) struct Registration {
     pd: Arc<PdCore>,
     /// The DMA key that it is, or that its pieces are named by.
     _dma: Option<Arc<dma::DmaKey>>,
-    /// Memory of the device that it covers.
-    dm: Option<dm::DmHold>,
     /// Windows that are bound to it.
     windows: AtomicU32,
 }
@@ -89,7 +95,11 @@ impl Registration {
     }
 
     fn memories(&self) -> impl Iterator<Item = &Arc<Memory>> {
-        self.memory.iter().chain(&self.others)
+        let first = match &self.memory {
+            Place::Host(memory) => Some(memory),
+            Place::Device(_) => None,
+        };
+        first.into_iter().chain(&self.others)
     }
 
     /// Notes the key with its memory; destroys it if that was taken back meanwhile.
@@ -112,6 +122,9 @@ impl Drop for Registration {
         if let Err(error) = self.dereg() {
             tracing::error!(lkey = self.lkey, %error, "memory key not destroyed, memory leaked");
             self.memories().for_each(|memory| memory.leak());
+            if let Place::Device(dm) = &self.memory {
+                dm.leak();
+            }
         }
     }
 }
@@ -222,7 +235,7 @@ impl Mr {
     pub(crate) fn for_change(&mut self, core: &Arc<ContextCore>) -> Option<&mut Registration> {
         let region = Arc::get_mut(&mut self.inner)?;
         let is_own = region.mkey.is_some() && region._dma.is_none();
-        let is_simple = is_own && region.dm.is_none();
+        let is_simple = is_own && matches!(region.memory, Place::Host(_));
         (is_simple && Arc::ptr_eq(core, &region.pd.core)).then_some(region)
     }
 

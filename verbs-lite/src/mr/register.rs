@@ -8,7 +8,7 @@ use ferrocx_mempool::AccessError;
 use ferrocx_prm::mkey::{AccessMode, Klm};
 
 use super::mkey::{Mkey, context};
-use super::{Memory, Mr, Registration};
+use super::{Memory, Mr, Place, Registration};
 use crate::error::VerbsError;
 use crate::pd::Pd;
 use crate::types::Access;
@@ -127,6 +127,7 @@ impl Pd {
             .with_translations_octword_size(tail.len().div_ceil(16) as u32);
         let (mkey, lkey) = Mkey::create(&self.inner, mkc, tail)?;
         let mut memories = pieces.iter().map(|piece| Arc::clone(&piece.memory));
+        let Some(memory) = memories.next() else { unreachable!("there is a piece") };
         let registration = Registration {
             mkey: Some(mkey),
             lkey,
@@ -134,12 +135,11 @@ impl Pd {
             start,
             len,
             offset: if let [piece] = pieces { Some(piece.range.start) } else { None },
-            memory: memories.next(),
+            memory: Place::Host(memory),
             others: memories.collect(),
             domain: self.domain(),
             pd: Arc::clone(&self.inner),
             _dma: dma,
-            dm: None,
             windows: AtomicU32::new(0),
         };
         registration.into_mr()

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{
-    Bar, BarClaim, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell, Interrupts,
-    PciIdentity, Transport,
+    Bar, BarClaim, BarMemory, BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, Doorbell,
+    Interrupts, PciIdentity, Transport,
 };
 use ferrocx_mempool::Region;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
@@ -262,6 +262,10 @@ impl Bar for LyingBar {
 
     fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError> {
         self.truth.doorbell(offset)
+    }
+
+    fn memory(&self, offset: u64, len_bytes: u64) -> Result<BarMemory, BusError> {
+        self.truth.memory(offset, len_bytes)
     }
 }
 
