@@ -242,7 +242,7 @@ impl Risk {
     /// Lets an order pass, and counts it as sent.
     ///
     /// # Errors
-    /// The first [`Refused`] in the order of its variants; nothing was counted.
+    /// The first [`Refused`] that is found; nothing was counted.
     #[inline(always)]
     pub fn take(&mut self, order: &Intent, now_ns: u64) -> Result<(), Refused> {
         if self.stops != 0 {

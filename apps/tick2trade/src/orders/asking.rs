@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub(super) mass: Ask,
     disable: Ask,
     enable: Ask,
+    /// The kill switch was thrown here, and not taken back here.
+    is_thrown: bool,
     /// Number of the last mass cancel that was answered.
     all_cancelled_at: u32,
     /// Rounds in which a request that was sent had no answer.
@@ -80,9 +82,11 @@ impl Asked {
 
 impl OrderEntry {
     /// Throws the kill switch: no order passes any more, and the exchange is to cancel everything
-    /// and to take nothing new: [`OrderEntry::due`].
+    /// and to take nothing new: [`OrderEntry::due`]. Only [`OrderEntry::enable`] takes that back,
+    /// whoever else has the exchange open order entry.
     pub fn kill(&mut self) {
         self.risk.stop(Stop::Killed);
+        self.asked.is_thrown = true;
         self.asked.mass = Ask::Due;
         self.asked.disable = Ask::Due;
         self.asked.enable = Ask::No;
@@ -116,8 +120,10 @@ impl OrderEntry {
         self.cancel_all();
     }
 
-    /// The exchange is to take orders again that a kill switch stopped.
+    /// The exchange is to take orders again that a kill switch stopped: they pass when it says that
+    /// it does.
     pub fn enable(&mut self) {
+        self.asked.is_thrown = false;
         self.asked.enable = Ask::Due;
         self.asked.disable = Ask::No;
     }
@@ -241,8 +247,8 @@ impl OrderEntry {
         OrderEvent::EntryStopped
     }
 
-    /// The exchange takes orders of a firm again. A kill switch that it has not heard of yet stays
-    /// thrown.
+    /// The exchange takes orders of a firm again, whoever asked for that. A kill switch that was
+    /// thrown here stays so.
     pub(super) fn entry_enabled(&mut self, urn: u32, firm: Text<4>) -> OrderEvent {
         self.use_up(urn);
         if !self.is_ours(firm) {
@@ -251,7 +257,7 @@ impl OrderEntry {
         if self.asked.enable.is(urn) {
             self.asked.enable = Ask::No;
         }
-        if !self.asked.disable.is_open() {
+        if !self.asked.is_thrown {
             self.risk.end_stop(Stop::Killed);
         }
         OrderEvent::EntryEnabled

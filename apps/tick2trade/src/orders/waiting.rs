@@ -8,7 +8,7 @@
 //! |---|---|
 //! | an order, a replacement, a cancel | everything is cancelled, and no order leaves meanwhile |
 //! | the answer to that | the connection is given up: the next one hears every answer again |
-//! | the same order, although all was cancelled | no order leaves for the rest of the session |
+//! | the same order, although all was cancelled | all is cancelled again, and no order leaves in this session |
 //!
 //! Source: reference 11.1.7, 7.
 
@@ -60,8 +60,8 @@ pub enum Watched {
     Fine,
     /// This order's answer is: everything is to be cancelled, [`OrderEntry::due`].
     Overdue(u32),
-    /// This order's answer still is, although everything was cancelled since: no order leaves any
-    /// more.
+    /// This order's answer still is, although everything was cancelled since: everything is to be
+    /// cancelled again, and no order leaves any more.
     Lost(u32),
     /// The answer to a mass cancel, or to what stops or opens order entry, is: the connection is
     /// to be given up.
@@ -96,7 +96,7 @@ impl OrderEntry {
             if urn < self.asked.all_cancelled_at() {
                 wait.what = For::Nothing;
                 self.mismatches += 1;
-                self.risk.stop(Stop::Doubtful);
+                self.doubt();
                 return Watched::Lost(urn);
             }
             if self.asked.mass == Ask::No {

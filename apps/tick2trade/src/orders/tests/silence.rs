@@ -68,6 +68,11 @@ fn an_order_without_an_answer_is_overdue_and_everything_is_cancelled() {
     assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Lost(1)));
     assert!(entry.risk().is_stopped_by(Stop::Doubtful));
     assert_eq!((entry.overdue(), entry.mismatches()), (1, 1));
+    // What was entered since is cancelled, too.
+    let mass = due(&mut entry);
+    assert_eq!((mass.as_slice(), entry.has_strays()), (&[(b'C', 5)][..], true));
+    all_cancelled(&mut entry, 5);
+    assert!(!entry.has_strays() && entry.risk().is_stopped_by(Stop::Doubtful));
     assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine), "it is said once");
 }
 
@@ -181,10 +186,22 @@ fn the_days_answers_tell_of_a_kill_and_of_its_end() {
     assert_eq!(due(&mut entry), [(b'E', 8)]);
     assert_eq!(enabled(&mut entry, 8), OrderEvent::EntryEnabled);
     assert_eq!(enter(&mut entry, 1), Ok(9));
-    // One that it has not heard of yet is not ended by what was said before.
+    // One that it has not heard of yet is not ended by what was said before, nor is one that it has
+    // by what others ask of it: that is for who threw it.
     entry.kill();
     enabled(&mut entry, 8);
     assert!(entry.risk().is_stopped_by(Stop::Killed));
+    let sent = due(&mut entry);
+    assert_eq!(sent, [(b'C', 10), (b'D', 11)]);
+    all_cancelled(&mut entry, 10);
+    stopped(&mut entry, 11, FIRM);
+    assert_eq!(enabled(&mut entry, 12), OrderEvent::EntryEnabled);
+    assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Killed)));
+    entry.enable();
+    assert!(entry.risk().is_stopped_by(Stop::Killed), "not before the exchange says so");
+    assert_eq!(due(&mut entry), [(b'E', 13)]);
+    enabled(&mut entry, 13);
+    assert_eq!(enter(&mut entry, 1), Ok(14));
 }
 
 #[test]
