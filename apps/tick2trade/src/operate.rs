@@ -174,6 +174,8 @@ struct Run<'a, S> {
     /// Write what is said while the core polls: reports, and what must not wait behind those.
     reports: Later,
     warnings: Later,
+    /// Keeps a kill, and says it: behind nothing else.
+    kills: Later,
 }
 
 impl<S: Strategy> Run<'_, S> {
@@ -201,12 +203,10 @@ impl<S: Strategy> Run<'_, S> {
                 _ => {}
             }
             if let Some(GatewayState::Done(why @ Ended::Rejected(_))) = self.trader.joining() {
-                // Who has books goes on with them: those that may be wrong are not traded on.
+                // Who has books goes on with them: those that may be wrong are not traded on. Who
+                // came late, or gave his books up for a snapshot that broke off, will have none.
                 let has_books = self.trader.engine().arbiter().next() != 0;
-                ensure!(
-                    has_books || !self.config.trader.joins_late,
-                    "no snapshot to join by: {why}"
-                );
+                ensure!(has_books, "no snapshot to have the books from: {why}");
                 if !std::mem::replace(&mut self.is_warned, true) {
                     let text =
                         format!("no snapshots: {why}: books that lose messages stay suspect\n");
@@ -228,23 +228,12 @@ impl<S: Strategy> Run<'_, S> {
         Ok(false)
     }
 
-    /// Throws the kill switch, and makes the file that keeps it thrown over a restart.
+    /// Throws the kill switch. The file that keeps it thrown over a restart is made by another
+    /// thread: what the exchange is told may have to be sent again, whatever a disk does.
     fn kill(&mut self) {
         let is_told = self.trader.kill();
-        let told =
-            if is_told { "was told to cancel all" } else { "is told when order entry opens" };
-        let mut text =
-            format!("the kill switch is thrown: no order leaves, and the exchange {told}\n");
-        // At once: it is to be there whatever becomes of this program.
-        if let Some(file) = &self.config.kill_file
-            && let Err(error) = fs::write(file, "remove this file, and start with --enable\n")
-        {
-            let file = file.display();
-            text += &format!(
-                "{file}: {error}: only the exchange will know of the kill behind a restart\n"
-            );
-        }
-        self.warnings.run(move || say(&text, io::stderr()));
+        let file = self.config.kill_file.clone();
+        self.kills.run(move || say(&keep_kill(is_told, file.as_deref()), io::stderr()));
     }
 
     /// Where the time went so far, if it is measured.
@@ -271,6 +260,7 @@ impl<S: Strategy> Run<'_, S> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
         // Nothing is left that would have to wait for who reads nothing.
+        self.kills.finish();
         self.warnings.finish();
         if let count @ 1.. = self.reports.finish() {
             say(&format!("{count} reports were not written: nobody read them\n"), io::stderr());
@@ -387,7 +377,7 @@ fn run<S: Strategy>(
         capture = Some(started);
     }
     let later = |name| Later::start(name).with_context(|| format!("no thread for {name}"));
-    let (reports, warnings) = (later("reports")?, later("warnings")?);
+    let [reports, warnings, kills] = [later("reports")?, later("warnings")?, later("kills")?];
     // Not before: threads that are made inherit the core.
     match config.core {
         Some(core) => {
@@ -411,10 +401,34 @@ fn run<S: Strategy>(
     eprintln!("orders go by {}", trader.gateway().line().tx().doorbell_kind());
     lock_memory();
     let (json, svg) = (args.json.as_ref(), args.svg.as_deref());
-    let mut run =
-        Run { config, json, svg, capture, port, trader, is_warned: false, reports, warnings };
+    let mut run = Run {
+        config,
+        json,
+        svg,
+        capture,
+        port,
+        trader,
+        is_warned: false,
+        reports,
+        warnings,
+        kills,
+    };
     let traded = run.trade(stop, asked);
     finish(traded, |is_over| run.end(is_over))
+}
+
+/// Makes the file that keeps a kill, and says what became of both.
+fn keep_kill(is_told: bool, file: Option<&Path>) -> String {
+    let told = if is_told { "was told to cancel all" } else { "is told when order entry opens" };
+    let thrown = format!("the kill switch is thrown: no order leaves, and the exchange {told}\n");
+    let Some(file) = file else { return thrown };
+    match fs::write(file, "remove this file, and start with --enable\n") {
+        Ok(()) => thrown,
+        Err(error) => format!(
+            "{thrown}{}: {error}: only the exchange will know of the kill behind a restart\n",
+            file.display()
+        ),
+    }
 }
 
 /// Ends what was traded, however that ended: what stands is cancelled, or a sentence says that it
@@ -497,6 +511,24 @@ mod tests {
         assert!(error.starts_with("--enable, and the kill switch is thrown while "), "{error}");
         args.enable = false;
         load(&args).unwrap();
+    }
+
+    #[test]
+    fn a_kill_makes_its_file_and_says_so_if_it_cannot() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("kill");
+        let thrown = "the kill switch is thrown: no order leaves, and the exchange ";
+        let told = format!("{thrown}was told to cancel all\n");
+        assert_eq!(keep_kill(true, None), told);
+        assert_eq!(keep_kill(true, Some(&file)), told);
+        assert_eq!(
+            fs::read_to_string(&file).unwrap(),
+            "remove this file, and start with --enable\n"
+        );
+        let nowhere = dir.path().join("no/such");
+        let said = keep_kill(false, Some(&nowhere));
+        let waits = format!("{thrown}is told when order entry opens\n{}: ", nowhere.display());
+        assert!(said.starts_with(&waits) && said.lines().count() == 2, "{said}");
     }
 
     #[test]
