@@ -46,8 +46,9 @@ use crate::tcp::{self, Closed};
 
 /// The longest packet that an exchange sends, letter and payload: no answer is near it.
 const MAX_PACKET: usize = 1024;
-/// Bytes of answers that come in one frame.
-const MAX_BYTES: usize = 2048;
+/// Bytes of answers that come at once: a frame's, and what was kept behind a hole that it fills. No
+/// more than the window that we offer.
+const MAX_BYTES: usize = u16::MAX as usize;
 /// Time between a login that was refused, of somebody who was logged in before, and the next, ns;
 /// and how many are refused in a row before that is for good.
 const REFUSED_NS: u64 = 1_000_000_000;
@@ -127,7 +128,7 @@ pub struct Gateway {
     state: GatewayState,
     soup: Client,
     splitter: Splitter,
-    /// Bytes of one frame.
+    /// Bytes that came at once.
     inbox: Vec<u8>,
     outbox: Vec<u8>,
     /// The session and the first answer that was not seen.
