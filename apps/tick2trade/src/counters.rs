@@ -200,6 +200,7 @@ impl Counters {
                 ("broken_snapshots", stats.broken_snapshots),
                 ("held", stats.held),
                 ("stale", stats.stale),
+                ("backlogs", stats.backlogs),
                 ("unsent", stats.unsent),
             ],
         );

@@ -70,6 +70,8 @@ pub struct EngineStats {
     pub held: u64,
     /// Times that the books fell behind the market: [`MarketEvent::Stale`].
     pub stale: u64,
+    /// Times that what came may have waited in a queue: [`Engine::set_backlog`].
+    pub backlogs: u64,
     /// Orders and cancels that the connection did not take.
     pub unsent: u64,
 }
@@ -156,6 +158,7 @@ impl<S: Strategy> Engine<S> {
     /// Whether what comes from now on may have waited in a queue while nobody looked: until it did
     /// not, the books are behind, whatever the numbers of messages say.
     pub fn set_backlog(&mut self, has_backlog: bool, now_ns: u64, outbox: &mut impl Outbox) {
+        self.market.stats.backlogs += u64::from(has_backlog && !self.has_backlog);
         self.has_backlog = has_backlog;
         self.follow(now_ns, outbox);
     }
@@ -242,16 +245,17 @@ impl<S: Strategy> Engine<S> {
         self.market.is_broken
     }
 
-    /// Does what is due: tells the strategy of the time that it asked for, or that the feed is
-    /// silent, and says which messages to ask for, if any.
+    /// Does what is due: tells the strategy that the feed is silent, and then of the time that it
+    /// asked for; says which messages to ask for, if any.
     pub fn poll(&mut self, now_ns: u64, outbox: &mut impl Outbox) -> Option<Request> {
+        let market = &mut self.market;
+        let request = self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox));
+        self.follow(now_ns, outbox);
         let market = &mut self.market;
         if market.notes.wake_ns <= now_ns {
             market.notes.wake_ns = u64::MAX;
             market.tell(MarketEvent::Time, now_ns, outbox);
         }
-        let request = self.arbiter.poll(now_ns, |event| market.event(event, now_ns, outbox));
-        self.follow(now_ns, outbox);
         request
     }
 

@@ -431,9 +431,8 @@ impl Strategy for Quoter {
             MarketEvent::TradeBroken { .. } => {}
             event => {
                 match event {
-                    MarketEvent::SessionEnded | MarketEvent::System(b'M' | b'E' | b'C') => {
-                        self.is_closed = true;
-                    }
+                    // An end of the session is no end of the day: books that are behind say it.
+                    MarketEvent::System(b'M' | b'E' | b'C') => self.is_closed = true,
                     MarketEvent::NewSession | MarketEvent::System(_) => self.is_closed = false,
                     _ => {}
                 }

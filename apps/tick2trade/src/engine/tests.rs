@@ -4,7 +4,7 @@ mod refused;
 mod stale;
 mod told;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use super::*;
 use crate::book::Health;
@@ -212,20 +212,31 @@ impl<S: Strategy> Day<S> {
                 assert_eq!(best, self.exchange.best(locate, side));
             }
         }
-        let traded: u32 = self
-            .account
-            .answers()
-            .iter()
-            .filter_map(|answer| match Answer::parse(answer).unwrap().0 {
-                Answer::Executed(trade) => Some(trade.quantity.get()),
-                _ => None,
-            })
-            .sum();
-        let positions =
-            (0..2).map(|security| self.engine.orders().risk().exposure(security).unwrap().position);
-        let side = positions.sum::<i64>();
-        assert!(side.unsigned_abs() <= u64::from(traded));
+        let position = |security| self.engine.orders().risk().exposure(security).unwrap().position;
+        assert_eq!([0, 1].map(position), self.positions());
         assert_eq!(self.engine.orders().mismatches(), 0);
+    }
+
+    /// Shares of each security that the exchange's answers of the day come to.
+    fn positions(&self) -> [i64; 2] {
+        let (mut orders, mut positions) = (HashMap::new(), [0; 2]);
+        for answer in self.account.answers() {
+            let (urn, symbol, side) = match Answer::parse(&answer).unwrap().0 {
+                Answer::Accepted(order) => (order.urn, order.symbol, order.side),
+                Answer::Replaced(order) => (order.urn, order.symbol, order.side),
+                Answer::Executed(trade) => {
+                    let (security, buys): (usize, bool) = orders[&trade.urn.get()];
+                    let shares = i64::from(trade.quantity.get());
+                    positions[security] += if buys { shares } else { -shares };
+                    continue;
+                }
+                _ => continue,
+            };
+            let symbols = self.engine.orders().symbols();
+            let security = symbols.iter().position(|&name| name == symbol).unwrap();
+            orders.insert(urn.get(), (security, side == b'B'));
+        }
+        positions
     }
 }
 

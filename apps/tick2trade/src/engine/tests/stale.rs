@@ -221,6 +221,47 @@ fn a_quoter_leaves_when_the_feed_is_silent() {
     assert_eq!(day.engine.stats().stale, 1);
 }
 
+/// Wants to be told of the moment at which the feed counts as silent.
+#[derive(Default)]
+struct Waker(Vec<(MarketEvent, bool)>);
+
+impl Strategy for Waker {
+    fn on_market(&mut self, event: MarketEvent, desk: &mut Desk<'_>) {
+        if event == MarketEvent::Live {
+            desk.wake_at(SILENCE_NS);
+        }
+        self.0.push((event, desk.is_live()));
+    }
+
+    fn on_order(&mut self, _: OrderEvent, _: &mut Desk<'_>) {}
+}
+
+#[test]
+fn who_wakes_when_the_feed_is_silent_knows_that_it_is() {
+    let mut told = Told::new(Waker::default());
+    told.0.poll(SILENCE_NS, &mut Wire::default());
+    let end = [(MarketEvent::Stale, false), (MarketEvent::Time, false)];
+    assert!(told.0.strategy().0.ends_with(&end), "{:?}", told.0.strategy().0);
+}
+
+/// An end that was none, as a packet alone can say: the quoter stands again when the feed goes on.
+#[test]
+fn a_session_that_goes_on_behind_its_end_is_traded() {
+    let mut day = Day::new(37, LOSSLESS, Quoter::new(0, 100, 300));
+    while day.engine.orders().count() < 2 {
+        day.run(10);
+    }
+    day.finish();
+    let end = day.publisher.end_of_session();
+    day.engine.feed(Source::A, &end, day.now, &mut day.wire);
+    day.settle();
+    assert_eq!((day.engine.orders().count(), day.engine.arbiter().is_live()), (0, false));
+    day.run(100);
+    day.finish();
+    assert!(day.engine.orders().count() > 0 && day.engine.arbiter().is_live());
+    day.check();
+}
+
 /// What waited in a queue is behind, although no number is missing.
 #[test]
 fn what_waited_in_a_queue_is_not_traded_on() {
@@ -232,5 +273,5 @@ fn what_waited_in_a_queue_is_not_traded_on() {
     assert!(told.0.strategy().entered.is_empty());
     told.0.set_backlog(false, 0, wire);
     assert_eq!(told.0.strategy().entered, [MarketEvent::Live]);
-    assert_eq!(turns(&told.0.strategy().told), (1, 2));
+    assert_eq!((turns(&told.0.strategy().told), told.0.stats().backlogs), ((1, 2), 1));
 }
