@@ -75,6 +75,10 @@ pub struct File {
     /// everything else.
     #[serde(default = "answer_timeout_ms")]
     pub answer_timeout_ms: u64,
+    /// Absence of the core, ms, behind which what came meanwhile is old, and not traded on: 1 to
+    /// 1000.
+    #[serde(default = "away_ms")]
+    pub away_ms: u64,
     /// What stands of an earlier run is cancelled when order entry opens: the strategies here know
     /// of their own orders alone.
     #[serde(default = "cancel_at_start")]
@@ -125,6 +129,10 @@ const fn cancel_at_start() -> bool {
 
 const fn answer_timeout_ms() -> u64 {
     2_000
+}
+
+const fn away_ms() -> u64 {
+    10
 }
 
 /// What may be sent at most, as the file has it: [`risk::Limits`] says what each means. Money has
@@ -442,6 +450,7 @@ impl Config {
                 .context("the password is longer than 10 printable characters of ASCII")?,
             timeout_ms: in_range("timeout_ms", file.timeout_ms, 2_000, 600_000)?,
             answer_timeout_ms: in_range("answer_timeout_ms", file.answer_timeout_ms, 10, 600_000)?,
+            away_ms: in_range("away_ms", file.away_ms, 1, 1_000)?,
             cancels_at_start: file.cancel_at_start,
             engine: EngineConfig { feed: file.feed.check()?, books, orders },
             measure: file.measure,
@@ -548,7 +557,10 @@ mod tests {
             "firm",
             "timeout_ms",
             "answer_timeout_ms",
+            "away_ms",
             "cancel_at_start",
+            "measure",
+            "market",
             "limits",
             "feed",
             "books",
@@ -581,6 +593,7 @@ mod tests {
                 "239.1.1.1:9000",
                 "no server is at 239.1.1.1; give the address of one, such as 198.18.0.1",
             ),
+            ("away_ms = 10 ", "away_ms = 0 ", "away_ms is 0; give 1 to 1000"),
             ("1:9000", "1:0", "nobody is at port 0 of 198.18.0.1; give 1 to 65535"),
             ("26500", "0", "answers_port is 0; give 1 to 65535"),
             ("timeout_ms = 15000", "timeout_ms = 1999", "timeout_ms is 1999; give 2000 to 600000"),

@@ -50,8 +50,10 @@ const HOUSE_NS: u64 = 1_000_000;
 /// How much longer it may be while something comes all the time, ns.
 const HOUSE_LATE_NS: u64 = 50_000_000;
 const CLOCK_NS: u64 = 1_000_000_000;
-/// Time from one snapshot to the next, at least, ns: books that break again and again are not to
-/// keep the server from others.
+/// Time from the end of a connection for orders to the next, ns.
+const RETRY_NS: u64 = 100_000_000;
+/// Time from one snapshot to the next, at least, and from one that broke off, ns: books that break
+/// again and again are not to keep the server from others.
 const SNAPSHOT_NS: u64 = 1_000_000_000;
 
 /// Stamps of orders that left, kept until they are taken, which is when nothing comes.
@@ -96,6 +98,9 @@ pub struct TraderConfig {
     /// What stands of an earlier run when order entry opens for the first time is cancelled. Its
     /// strategy knows of it; the next one does not.
     pub cancels_at_start: bool,
+    /// Absence of the core, ms, behind which what waits in the queues is old: nothing enters before
+    /// they were empty. Usual is 10, and far below what the feed may be silent for.
+    pub away_ms: u64,
     /// Feed, books, orders.
     pub engine: EngineConfig,
     /// Measure where the time goes; costs some reads of the clock for each order.
@@ -172,6 +177,9 @@ pub struct Trader<S> {
     warm_up_ns: u64,
     house_ns: u64,
     clock_ns: u64,
+    /// When something was dealt with last, and how much later is too late for what waits.
+    looked_ns: u64,
+    away_ns: u64,
     dropped: Dropped,
     /// Order entry was open once.
     is_recovered: bool,
@@ -263,7 +271,7 @@ impl<S: Strategy> Trader<S> {
                     remote: (mac, at.into()),
                     user: config.user,
                     password: config.password,
-                    retry_ns: 100_000_000,
+                    retry_ns: if is_snapshot { SNAPSHOT_NS } else { RETRY_NS },
                     timeout_ms: config.timeout_ms,
                     is_snapshot,
                 };
@@ -316,6 +324,8 @@ impl<S: Strategy> Trader<S> {
             house_ns: 0,
             // An update makes its error good in the time since the last one: not a moment later.
             clock_ns: now_ns().saturating_add(CLOCK_NS),
+            looked_ns: 0,
+            away_ns: config.away_ms.saturating_mul(1_000_000),
             dropped: Dropped::default(),
             is_recovered: false,
             cancels_at_start: config.cancels_at_start,
@@ -357,6 +367,7 @@ impl<S: Strategy> Trader<S> {
             is_busy |= is_fed | self.snapshot_frame();
         }
         let now = now_ns();
+        self.look(now);
         if self.engine.poll_at().is_some_and(|at| at <= now) {
             is_busy = true;
             self.ask(now);
@@ -389,11 +400,22 @@ impl<S: Strategy> Trader<S> {
     }
     // ANCHOR_END: poll
 
+    /// Notes that something is dealt with now: behind an absence of the core, what waits is old.
+    #[inline]
+    fn look(&mut self, now: u64) {
+        let before = std::mem::replace(&mut self.looked_ns, now);
+        if now.saturating_sub(before) >= self.away_ns {
+            self.fall_behind(now);
+        }
+    }
+
     /// A frame of a line, or with messages that were asked for.
     #[inline]
     fn feed_frame(&mut self, source: Source, mbuf: Mbuf) {
+        let now = now_ns();
+        self.look(now);
         let fed = &mut self.feeds[source as usize];
-        let (now, line) = (now_ns(), self.gateway.line());
+        let line = self.gateway.line();
         note_came(line, &mbuf, now, self.time_base);
         line.begin_frame();
         if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
@@ -417,6 +439,7 @@ impl<S: Strategy> Trader<S> {
     /// A frame of the order entry.
     fn order_frame(&mut self, mbuf: Mbuf) {
         let now = now_ns();
+        self.look(now);
         note_came(self.gateway.line(), &mbuf, now, self.time_base);
         match read(&mbuf, self.orders.address) {
             Ok(packet) => self.gateway.receive(&packet, now, &mut self.engine),

@@ -17,6 +17,7 @@ use ferrocx_tick2trade::latency::now_ns;
 use ferrocx_tick2trade::proto::ouch::Answer;
 use ferrocx_tick2trade::proto::soup::{Ended, Reject};
 use ferrocx_tick2trade::proto::{Side, Text, mold};
+use ferrocx_tick2trade::risk::Stop;
 use ferrocx_tick2trade::strategy::{Outbox, Quoter};
 use ferrocx_tick2trade::trader::Dropped;
 
@@ -362,6 +363,40 @@ fn a_feed_that_is_faster_than_we_are_is_caught_up_with() {
     let stats = day.trader.engine().arbiter().stats();
     assert!(stats.gaps > before.gaps && stats.requests > before.requests);
     assert_eq!(stats.lost, 0);
+}
+
+/// The core is away for a moment while the market goes on: what waits is old, and nothing enters
+/// before all of it is in the books.
+#[test]
+fn what_came_while_the_core_was_away_is_not_traded_on() {
+    let mut day = Day::trading(VenueConfig::default(), |config| config.away_ms = 100);
+    day.settle();
+    for _ in 0..3 {
+        let until = now_ns() + 100_000_000;
+        for _ in 0..50 {
+            let mut world = lock(&day.world);
+            world.venue.step(now_ns());
+            world.step();
+        }
+        std::thread::sleep(std::time::Duration::from_nanos(until.saturating_sub(now_ns())));
+        let (next, sent) = (day.trader.engine().arbiter().next(), day.venue(|venue| venue.sent()));
+        let urn = day.trader.engine().orders().next_urn();
+        assert!(next < sent as u64, "nothing waits");
+        day.trader.poll();
+        let mut rounds = 1;
+        while day.trader.engine().has_backlog() {
+            let orders = day.trader.engine().orders();
+            assert!(orders.risk().is_stopped_by(Stop::Stale));
+            assert_eq!(orders.next_urn(), urn, "an order of old news");
+            day.trader.poll();
+            rounds += 1;
+        }
+        assert!(rounds > 25, "{rounds}: two queues have 50 frames each");
+        assert!(day.trader.engine().arbiter().next() > sent as u64);
+        day.trade();
+        day.check();
+    }
+    assert!(day.trader.counters().get("engine", "backlogs").unwrap() >= 3);
 }
 
 /// The connection is cut for longer than the rings could hold: the books follow the feed all the

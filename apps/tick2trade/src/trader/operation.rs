@@ -31,15 +31,22 @@ impl<S: Strategy> Trader<S> {
     #[cold]
     pub(super) fn recover(&mut self) {
         self.is_recovered = true;
-        let (line, now) = (self.gateway.line(), now_ns());
-        line.set_now(now);
-        self.engine.set_backlog(true, now, line);
+        let now = now_ns();
+        self.fall_behind(now);
         if self.cancels_at_start {
-            self.engine.cancel_all(now, line);
+            self.engine.cancel_all(now, self.gateway.line());
         }
     }
 
-    /// What came before order entry opened was taken: what comes from now on is new.
+    /// Frames may have waited in the queues of the feed while nobody looked.
+    #[cold]
+    pub(super) fn fall_behind(&mut self, now: u64) {
+        let line = self.gateway.line();
+        line.set_now(now);
+        self.engine.set_backlog(true, now, line);
+    }
+
+    /// The queues of the feed were empty: what comes from now on is new.
     #[cold]
     pub(super) fn caught_up(&mut self) {
         let (line, now) = (self.gateway.line(), now_ns());
