@@ -6,13 +6,17 @@ use std::time::Duration;
 
 use common::{BLOCK, BLOCKS, NQN, with, with_target};
 use ferrocx_nvmf_target::controller::Settings;
-use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{
+    Host, HostConfig, HostError, HostQueue, QueueConfig, connect_command, keyed, one,
+};
+use ferrocx_nvmf_target::proto::connect::ConnectData;
 use ferrocx_nvmf_target::proto::identify::{cns, events};
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
 use ferrocx_nvmf_target::transport::ServerConfig;
+use zerocopy::IntoBytes;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -182,6 +186,34 @@ fn capsules_are_as_long_as_the_target_says_and_no_longer() {
         assert!(matches!(queue.wait(LIMIT), Err(HostError::Ended(_))));
         let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
         assert_eq!(one(&mut beside, flush).unwrap().status(), Status::SUCCESS);
+    });
+}
+
+/// SQHD: the next command that the target takes. Source: NVM Express base, "Completion Queue Entry".
+#[test]
+fn answers_say_how_far_a_queue_was_read_unless_its_host_does_not_want_to_know() {
+    const ENTRIES: u16 = 16;
+    with_target(|here| {
+        let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
+        let heads = |queue: &mut HostQueue| -> Vec<u16> {
+            (0..40).map(|_| one(queue, flush).unwrap().sqhd.get()).collect()
+        };
+        let host = here.host();
+        let mut queue = host.open_queue(1, ENTRIES, 0).unwrap();
+        // The first was Connect.
+        let expected: Vec<u16> = (2..42).map(|head| head % ENTRIES).collect();
+        assert_eq!(heads(&mut queue), expected);
+        // CATTR bit 2: no flow control.
+        let config = QueueConfig { qid: 2, entries: ENTRIES, ..QueueConfig::default() };
+        let mut queue = HostQueue::new(&here.base, &config).unwrap();
+        let connect = connect_command(2, ENTRIES, 0, Sgl::InCapsule { offset: 0, len: 1024 });
+        let connect = Sqe { cdw11: (connect.cdw11.get() | 1 << 18).into(), ..connect };
+        let HostConfig { hostid, hostnqn, .. } = HostConfig::new(NQN);
+        let data = ConnectData::new(hostid, host.cntlid, NQN, &hostnqn);
+        queue.submit_with(connect, data.as_bytes()).unwrap();
+        let cqe = queue.wait(LIMIT).unwrap();
+        assert_eq!((cqe.status(), cqe.sqhd.get()), (Status::SUCCESS, 0xffff));
+        assert_eq!(heads(&mut queue), [0xffff; 40]);
     });
 }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, add_whole, namespace, with, with_cores, with_target};
+use common::{BLOCK, Here, NQN, StopAtEnd, add_whole, namespace, with, with_cores, with_target};
 use fake::{Plan, World};
 use ferrocx::verbs::{Memory, Mr};
 use ferrocx_nvme::Config;
@@ -341,6 +341,7 @@ fn a_reset_between_its_halves_does_not_compare_again() {
         }));
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
+            let _stop_it = StopAtEnd(&stop);
             scope.spawn(|| {
                 let mut last = Instant::now();
                 while !stop.load(Ordering::Acquire) {
@@ -379,7 +380,6 @@ fn a_reset_between_its_halves_does_not_compare_again() {
             drop(side);
             here.until_queues(0);
             drop(drive);
-            stop.store(true, Ordering::Release);
         });
     });
 }

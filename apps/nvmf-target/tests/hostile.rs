@@ -3,13 +3,13 @@
 
 mod common;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, BLOCKS, Here, NQN, PRIVATE, with, with_target};
 use ferrocx::verbs::cm::CmError;
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{
-    Host, HostConfig, HostError, HostQueue, QueueConfig, connect_command, keyed, one,
+    Host, HostConfig, HostError, HostQueue, Joining, QueueConfig, connect_command, keyed, one,
 };
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ANY_CONTROLLER, ConnectData, DISCOVERY_NQN};
@@ -418,6 +418,32 @@ fn an_address_that_only_asks_is_stopped_and_then_forgotten() {
         // Those who say nothing are gone before long.
         silent[1].wait_for_end(LIMIT).unwrap();
         here.until_queues(1);
+    });
+}
+
+/// The port that they have called is no more: those that the target has heard of come up or are
+/// gone, and nothing of them is left.
+#[test]
+fn a_port_goes_while_queues_of_it_come_up() {
+    with_target(|here| {
+        for _ in 0..4 {
+            let begin = |_| Joining::begin(&here.base, &QueueConfig::default()).unwrap();
+            let mut coming: Vec<Joining> = (0..12).map(begin).collect();
+            assert!(here.change(|server| server.listen_no_more(4420)));
+            let (begun, mut came) = (Instant::now(), Vec::new());
+            while !coming.is_empty() {
+                assert!(begun.elapsed() < 3 * LIMIT, "{} come for ever", coming.len());
+                here.base.cm.poll();
+                let polled = coming.drain(..).filter_map(|it| it.poll().ok());
+                let (joined, others): (Vec<_>, Vec<_>) = polled.partition(Result::is_ok);
+                came.extend(joined.into_iter().flatten());
+                coming = others.into_iter().filter_map(Result::err).collect();
+            }
+            drop(came);
+            here.until_queues(0);
+            here.change(|server| server.listen(4420).unwrap());
+        }
+        here.host();
     });
 }
 

@@ -210,8 +210,8 @@ pub fn with_cores(
     drop(far);
 }
 
-/// Ends the target even when the test fails.
-struct StopAtEnd<'a>(&'a AtomicBool);
+/// Ends the target, or another thread, even when the test fails.
+pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
