@@ -38,7 +38,7 @@
 //! | commands that wait for a reservation to be on disk | 32 a namespace | [`keeper`] |
 //! | namespaces added since the start | 65,536 | [`transport::MAX_BACKENDS`] |
 //! | clients and requests of the socket | 8, of 64 KiB | [`rpc`] |
-//! | what an admin command brings | 16 KiB | – |
+//! | what an admin command brings | the largest transfer | – |
 #![forbid(unsafe_code)]
 
 pub mod auth;

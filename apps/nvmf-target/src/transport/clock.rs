@@ -53,8 +53,8 @@ impl Server {
         let (mut first, mut is_shared) = (None, false);
         for (qp, session) in self.sessions.iter_mut() {
             let link = &mut session.link;
-            link.since += unheard;
-            link.heard_at += unheard;
+            link.since = now.min(link.since + unheard);
+            link.heard_at = now.min(link.heard_at + unheard);
             if matches!(link.queue.role, Role::Io(_)) {
                 is_shared |= *first.get_or_insert(link.host) != link.host;
             }

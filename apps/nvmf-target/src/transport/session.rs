@@ -238,7 +238,8 @@ impl Session {
             since,
             remote_invalidate,
             host,
-            pooled: Vec::with_capacity(entries.into()),
+            // Each has a WRITE and an answer.
+            pooled: Vec::with_capacity(send_requests(entries) as usize / 2),
             is_heard: false,
             heard_at: since,
             moved: Traffic::default(),
