@@ -88,6 +88,17 @@ impl Events {
         }
     }
 
+    /// Tells that a queue has fired.
+    fn put(&mut self, number: u32) {
+        match self {
+            Self::Own { channel, fired, .. } => {
+                fired.push_back(number);
+                files::signal(channel.as_fd());
+            }
+            Self::Shared { mailbox, .. } => mailbox.put(number),
+        }
+    }
+
     /// Drops the events of a queue that ends.
     fn forget(&mut self, number: u32) {
         match self {
@@ -148,6 +159,11 @@ impl Channel {
 
     pub(super) fn add(&self, number: u32, queue: *mut ibv_cq) {
         lock(&self.inner).queues.insert(number, queue.expose_provenance());
+    }
+
+    /// Has an event of a queue come, whatever the device says.
+    pub(super) fn fire(&self, number: u32) {
+        lock(&self.inner).events.put(number);
     }
 
     pub(super) fn remove(&self, number: u32) {

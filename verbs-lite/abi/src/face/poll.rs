@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use ferrocx_verbs_lite::{CqEntry, Notify};
 
+use super::channel::Channel;
 use super::cq::{Current, Inner, Later, NOBODY, Queue, WANTED, WANTED_ANY, this_thread};
 use super::lock::Held;
 use super::pair::Out;
@@ -204,8 +205,8 @@ impl Queue {
         Some(inner)
     }
 
-    /// Reads the next completion for the thread that polls, which keeps the queue; whether there was
-    /// one.
+    /// Reads the next completion for the thread that polls, which keeps the queue; whether there
+    /// was one.
     #[inline(always)]
     pub(super) fn next_poll(&self, inner: &mut Inner) -> bool {
         self.advance(inner) || self.look_again(inner)
@@ -230,12 +231,20 @@ impl Queue {
     }
 
     /// Arms the queue as another thread has asked while this one polled. What has come since is
-    /// reported at once.
+    /// reported at once. Other calls of this thread may have taken it from the device, which does
+    /// not report it then: of what waits for the program, the library tells, whenever it came.
     #[cold]
     #[inline(never)]
     fn arm_late(&self, mut inner: Held<'_, Inner>, was: usize) {
-        let is_any = was & WANTED_ANY != 0;
-        self.arm(&mut inner, if is_any { Notify::Next } else { Notify::Solicited });
+        if inner.waiting.is_empty() {
+            let is_any = was & WANTED_ANY != 0;
+            return self.arm(&mut inner, if is_any { Notify::Next } else { Notify::Solicited });
+        }
+        drop(inner);
+        let channel = self.face.base.channel;
+        if !channel.is_null() {
+            promised!(Channel::of(channel)).fire(self.face.base.handle);
+        }
     }
 
     /// Reads the completion that the thread has which polls.

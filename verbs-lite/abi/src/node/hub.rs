@@ -66,7 +66,8 @@ impl Mailbox {
         }
     }
 
-    fn put(&self, number: u32) {
+    /// Tells that a queue has fired.
+    pub(crate) fn put(&self, number: u32) {
         let mut fired = lock(&self.fired);
         fired.push_back(number);
         files::signal(&self.file);
