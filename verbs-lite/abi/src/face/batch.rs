@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 use std::ptr::null_mut;
-use std::sync::atomic::AtomicBool;
 
 use super::Errno;
 use crate::abi::{
@@ -46,11 +45,12 @@ pub(super) struct Request {
 
 /// The requests between `wr_start` and `wr_complete`.
 pub(super) struct Batch {
-    /// Somebody builds one.
-    pub(super) is_open: AtomicBool,
     /// Those of former batches stay, so that only what a request says is written.
     requests: Vec<Request>,
-    count: usize,
+    /// Behind the last request of this batch, and behind all that there is room for: places in
+    /// `requests`, so that none has to be counted.
+    next: *mut Request,
+    end: *mut Request,
     lists: Vec<ibv_sge>,
     inline: Vec<u8>,
     error: Option<Errno>,
@@ -61,10 +61,12 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn new(cap: &ibv_qp_cap) -> Self {
+        let mut requests = Vec::new();
+        let start: *mut Request = requests.as_mut_ptr();
         Self {
-            is_open: AtomicBool::new(false),
-            requests: Vec::new(),
-            count: 0,
+            requests,
+            next: start,
+            end: start,
             lists: Vec::new(),
             inline: Vec::new(),
             error: None,
@@ -76,7 +78,7 @@ impl Batch {
 
     #[inline(always)]
     pub(super) fn clear(&mut self) {
-        self.count = 0;
+        self.next = self.requests.as_mut_ptr();
         self.lists.clear();
         self.inline.clear();
         self.error = None;
@@ -87,25 +89,41 @@ impl Batch {
         self.error.get_or_insert(errno);
     }
 
-    /// How many requests there are, or what was wrong with one.
     #[inline(always)]
-    pub(super) fn count(&self) -> Result<u32, Errno> {
-        self.error.map_or(Ok(self.count as u32), Err)
+    fn len(&self) -> usize {
+        // SAFETY: `next` is a place in `requests`, or behind the last one.
+        unsafe { self.next.offset_from_unsigned(self.requests.as_ptr()) }
     }
 
-    /// The requests in order, their lists and their bytes.
+    /// What was wrong with a request, if anything.
     #[inline(always)]
+    pub(super) fn error(&self) -> Result<(), Errno> {
+        self.error.map_or(Ok(()), Err)
+    }
+
+    /// The requests in order.
+    #[inline(always)]
+    pub(super) fn requests(&self) -> &[Request] {
+        // SAFETY: they are the first of `requests`.
+        unsafe { std::slice::from_raw_parts(self.requests.as_ptr(), self.len()) }
+    }
+
+    /// The same, their lists and their bytes.
     pub(super) fn parts(&mut self) -> (&mut [Request], &mut [ibv_sge], &[u8]) {
-        let requests = self.requests.get_mut(..self.count).unwrap_or_default();
-        (requests, &mut self.lists, &self.inline)
+        let count = self.len();
+        (&mut self.requests[..count], &mut self.lists, &self.inline)
     }
 
     /// Appends a request without data, and gives it to be written: of what its operation does not
     /// use, anything stands in it. `None` until [`Batch::grow`] has made room for it.
     #[inline(always)]
     pub(super) fn add(&mut self) -> Option<&mut ibv_send_wr> {
-        let request = self.requests.get_mut(self.count)?;
-        self.count += 1;
+        if self.next == self.end {
+            return None;
+        }
+        // SAFETY: `next` is in front of `end`, so it is one of `requests`, which nobody else uses.
+        let request = unsafe { &mut *self.next };
+        self.next = self.next.wrapping_add(1);
         request.data = Data::Nothing;
         Some(&mut request.wr)
     }
@@ -113,20 +131,23 @@ impl Batch {
     /// Makes room for another request than there ever was; fails the batch if there are too many.
     pub(super) fn grow(&mut self) {
         if self.requests.len() == self.max_wr {
-            self.fail(Errno::NO_MEMORY);
-        } else {
-            self.requests.push(Request { wr: EMPTY, data: Data::Nothing });
+            return self.fail(Errno::NO_MEMORY);
         }
+        let count = self.len();
+        self.requests.push(Request { wr: EMPTY, data: Data::Nothing });
+        let places = self.requests.as_mut_ptr_range();
+        (self.next, self.end) = (places.start.wrapping_add(count), places.end);
     }
 
     /// The request that is being built; a batch without one fails.
     #[inline(always)]
     fn latest_request(&mut self) -> Option<&mut Request> {
-        if self.count == 0 {
+        if self.next == self.requests.as_mut_ptr() {
             self.fail(Errno::INVALID);
             return None;
         }
-        self.requests.get_mut(self.count - 1)
+        // SAFETY: the one in front of `next`, which `add` gave out and whose borrow has ended.
+        Some(unsafe { &mut *self.next.wrapping_sub(1) })
     }
 
     /// The same, without its data.

@@ -107,33 +107,47 @@ unsafe extern "C" fn start_poll(face: *mut ibv_cq_ex, attr: *mut c_void) -> c_in
     }
     let queue = promised!(Queue::of(face.cast()));
     tried!(queue.shared.here());
-    let inner = match queue.try_start() {
-        Some(inner) => inner,
-        None => queue.start(),
-    };
-    // Functions of their own: this one saves no registers.
-    if inner.cq.has_completion() {
-        promised!(start_with(face, inner))
-    } else {
-        promised!(start_without(face, inner))
+    match queue.try_start() {
+        Some(inner) => promised!(start(face, inner)),
+        None => promised!(start_later(face)),
     }
 }
 
-/// Starts with a queue in which there is a completion.
+/// Starts when another thread has let go of the queue.
+#[cold]
 #[inline(never)]
-unsafe fn start_with(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) -> c_int {
+unsafe extern "C" fn start_later(face: *mut ibv_cq_ex) -> c_int {
+    promised!(start(face, Queue::of(face.cast()).start()))
+}
+
+/// Starts with a queue that is locked.
+// The two are functions of their own and of C, none of which unwinds: who calls them last jumps
+// there and saves no registers.
+#[inline(always)]
+unsafe fn start(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) -> c_int {
+    let has_completion = inner.cq.has_completion();
+    inner.keep();
+    if has_completion { promised!(start_with(face)) } else { promised!(start_without(face)) }
+}
+
+/// Starts with a queue in which there is a completion, and which this thread has locked.
+#[inline(never)]
+unsafe extern "C" fn start_with(face: *mut ibv_cq_ex) -> c_int {
     let queue = promised!(Queue::of(face.cast()));
-    let Some(inner) = queue.first_poll(inner) else { return libc::ENOENT };
+    let Some(inner) = queue.first_poll(promised!(queue.kept())) else { return libc::ENOENT };
     promised!(show(face, inner));
     0
 }
 
-/// Starts with a queue in which the device has left none.
+/// Starts with a queue in which the device has left none, and which this thread has locked.
 #[inline(never)]
-unsafe fn start_without(face: *mut ibv_cq_ex, inner: Held<'_, Inner>) -> c_int {
+unsafe extern "C" fn start_without(face: *mut ibv_cq_ex) -> c_int {
     let queue = promised!(Queue::of(face.cast()));
-    match queue.look_ahead(inner) {
-        Some(inner) => promised!(start_with(face, inner)),
+    match queue.look_ahead(promised!(queue.kept())) {
+        Some(inner) => {
+            inner.keep();
+            promised!(start_with(face))
+        }
         None => libc::ENOENT,
     }
 }

@@ -162,24 +162,47 @@ unsafe fn gather(list: &[ibv_sge], out: &mut Gathered) -> Result<(), Errno> {
         if len > out.remaining_capacity() {
             return Err(Errno::INVALID);
         }
-        let bytes = promised!(std::slice::from_raw_parts(from, len));
-        out.try_extend_from_slice(bytes).map_err(|_| Errno::INVALID)?;
+        // SAFETY: both are that many bytes, those of `out` behind what it has: there was room. They
+        // are written then.
+        unsafe {
+            copy_piece(from, out.as_mut_ptr().add(out.len()), len);
+            out.set_len(out.len() + len);
+        }
     }
     Ok(())
 }
 
-/// Posts a request with a list of `count` entries at `first`, of any operation that names memory
-/// alone, if that is simple; whether it was posted. The doorbell is left alone if `more` follow.
-/// Without `ALL`, only what is posted most counts as simple.
+/// Copies a piece of data. Those that are sent so are short: two words that may overlap spare a
+/// call.
+///
+/// # Safety
+/// `from` can be read, `to` written, and they are apart.
 #[inline(always)]
-unsafe fn post_as_simple<const ALL: bool>(
+unsafe fn copy_piece(from: *const u8, to: *mut u8, len: usize) {
+    const WORD: usize = size_of::<u64>();
+    // SAFETY: the caller's promise; each word begins and ends within the piece.
+    unsafe {
+        if (WORD..=2 * WORD).contains(&len) {
+            let [first, last] =
+                [0, len - WORD].map(|at| from.add(at).cast::<u64>().read_unaligned());
+            to.cast::<u64>().write_unaligned(first);
+            to.add(len - WORD).cast::<u64>().write_unaligned(last);
+        } else {
+            to.copy_from_nonoverlapping(from, len);
+        }
+    }
+}
+
+/// Posts a request with a list of `count` entries at `first`, of any operation that names memory
+/// alone, if that is simple; whether it was posted. Without `ALL`, only what is posted most counts
+/// as simple.
+#[inline(always)]
+pub(super) unsafe fn post_as_simple<const ALL: bool>(
     pair: &mut Pair,
     wr: &ibv_send_wr,
     (first, count): (*const ibv_sge, usize),
-    more: bool,
+    flags: SendFlags,
 ) -> bool {
-    let mut flags = flags_of(wr.send_flags, pair.signals_all);
-    flags.set(SendFlags::MORE, more);
     let list = Some(promised!(List::new(first, count, pair.domain)));
     let request = |op| SendWr { wr_id: wr.wr_id, flags, op };
     let remote = || {
@@ -219,17 +242,12 @@ unsafe fn post_as_simple<const ALL: bool>(
     posted.is_ok()
 }
 
-/// Posts a request of one entry if that is simple; whether it was posted. The doorbell is left
-/// alone if `more` follow.
+/// The flags of a request of a list: behind all but the last, more follow.
 #[inline(always)]
-pub(super) unsafe fn post_simple<const ALL: bool>(
-    pair: &mut Pair,
-    wr: &ibv_send_wr,
-    sge: *const ibv_sge,
-    more: bool,
-) -> bool {
-    let is_plain = wr.send_flags & (send::INLINE | send::FENCE) == 0;
-    is_plain && promised!(post_as_simple::<ALL>(pair, wr, (sge, 1), more))
+fn flags_in_list(pair: &Pair, wr: &ibv_send_wr) -> SendFlags {
+    let mut flags = flags_of(wr.send_flags, pair.signals_all);
+    flags.set(SendFlags::MORE, !wr.next.is_null());
+    flags
 }
 
 /// Posts a request with a list of several entries, or if `FENCED` of any, if that is simple;
@@ -240,16 +258,13 @@ unsafe fn post_simple_list<const FENCED: bool>(pair: &mut Pair, wr: &ibv_send_wr
     let list = (wr.sg_list.cast_const(), wr.num_sge as usize);
     wr.num_sge > 0
         && is_fenced == FENCED
-        && promised!(post_as_simple::<true>(pair, wr, list, !wr.next.is_null()))
+        && promised!(post_as_simple::<true>(pair, wr, list, flags_in_list(pair, wr)))
 }
 
-/// Posts a request with data in it if that is simple; whether it was posted.
+/// Posts a request with the data of one entry in it if that is simple; whether it was posted.
 // A function of its own: what it copies would have others save registers.
 #[inline(never)]
 unsafe fn post_simple_inline(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
-    if wr.num_sge != 1 {
-        return promised!(post_gathered(pair, wr));
-    }
     let ibv_sge { addr, length, .. } = promised!(*wr.sg_list);
     if length == 0 {
         return false;
@@ -271,8 +286,7 @@ unsafe fn post_gathered(pair: &mut Pair, wr: &ibv_send_wr) -> bool {
 
 #[inline(always)]
 unsafe fn post_bytes(pair: &mut Pair, wr: &ibv_send_wr, bytes: &[u8]) -> bool {
-    let mut flags = flags_of(wr.send_flags, pair.signals_all);
-    flags.set(SendFlags::MORE, !wr.next.is_null());
+    let flags = flags_in_list(pair, wr);
     let request = |op| SendWr { wr_id: wr.wr_id, flags, op };
     let remote = || {
         let rdma = promised!(wr.wr.rdma);
@@ -303,7 +317,8 @@ unsafe fn post_bytes(pair: &mut Pair, wr: &ibv_send_wr, bytes: &[u8]) -> bool {
 pub(super) unsafe fn post_any(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), Errno> {
     let is_posted = match wr.send_flags & (send::INLINE | send::FENCE) {
         0 if wr.num_sge == 1 => {
-            promised!(post_simple::<true>(pair, wr, wr.sg_list, !wr.next.is_null()))
+            let list = (wr.sg_list.cast_const(), 1);
+            promised!(post_as_simple::<true>(pair, wr, list, flags_in_list(pair, wr)))
                 || promised!(post_datagram::<true>(pair, wr))
         }
         0 => {
@@ -311,7 +326,8 @@ pub(super) unsafe fn post_any(pair: &mut Pair, wr: &ibv_send_wr) -> Result<(), E
                 || promised!(post_datagram::<false>(pair, wr))
         }
         send::FENCE => promised!(post_simple_list::<true>(pair, wr)),
-        _ => promised!(post_simple_inline(pair, wr)),
+        _ if wr.num_sge == 1 => promised!(post_simple_inline(pair, wr)),
+        _ => promised!(post_gathered(pair, wr)),
     };
     if is_posted {
         return Ok(());

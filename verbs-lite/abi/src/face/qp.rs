@@ -1,8 +1,10 @@
 //! Queue pairs: made, asked, destroyed.
 
+use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 
@@ -159,7 +161,8 @@ fn hand_out(
         face: wr::face(base),
         shared: Arc::clone(shared),
         member,
-        batch: Batch::new(&init.cap),
+        is_building: AtomicBool::new(false),
+        batch: UnsafeCell::new(Batch::new(&init.cap)),
         init: *init,
         is_opened: false,
         users: Users::default(),

@@ -1,7 +1,9 @@
 //! [`QueuePair`]: a queue pair as the program has it.
 
+use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use ferrocx_verbs_lite::{Cq, QpState, VerbsError};
 
@@ -18,7 +20,9 @@ pub(super) struct QueuePair {
     pub(super) face: ibv_qp_ex,
     pub(super) shared: Arc<Shared>,
     pub(super) member: Arc<Member>,
-    pub(super) batch: Batch,
+    /// Somebody builds a batch, and uses it alone.
+    pub(super) is_building: AtomicBool,
+    pub(super) batch: UnsafeCell<Batch>,
     pub(super) init: ibv_qp_init_attr,
     /// A handle of a target that another one made, whose events go there.
     pub(super) is_opened: bool,

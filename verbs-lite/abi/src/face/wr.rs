@@ -5,12 +5,12 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrocx_verbs_lite::{DeviceCaps, QpType};
+use ferrocx_verbs_lite::{DeviceCaps, QpType, SendFlags};
 
 use super::Errno;
 use super::batch::{Batch, Data, Request};
 use super::pair::Pair;
-use super::post::{post_any, post_simple};
+use super::post::{post_any, post_as_simple};
 use super::queue_pair::QueuePair;
 use crate::abi::{
     self, ABSENT, ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_qp_ex, ibv_send_wr,
@@ -18,8 +18,15 @@ use crate::abi::{
 };
 
 /// The batch of a queue pair. Its builder alone reaches it, see [`wr_start`].
+#[inline(always)]
 unsafe fn batch<'a>(face: *mut ibv_qp_ex) -> &'a mut Batch {
-    promised!(&mut (*face.cast::<QueuePair>()).batch)
+    promised!(&mut *QueuePair::of(face.cast()).batch.get())
+}
+
+/// Whether somebody builds a batch.
+#[inline(always)]
+unsafe fn is_building<'a>(face: *mut ibv_qp_ex) -> &'a AtomicBool {
+    promised!(&QueuePair::of(face.cast()).is_building)
 }
 
 /// Appends a request with the number and flags that the program has put into the queue pair;
@@ -56,8 +63,6 @@ unsafe fn begin(
     write: impl FnOnce(&mut ibv_send_wr),
 ) {
     (request.wr_id, request.send_flags) = promised!(((*face).wr_id, (*face).wr_flags));
-    // Whoever sets the data says whether they are inline.
-    request.send_flags &= !send::INLINE;
     request.opcode = opcode;
     write(request);
 }
@@ -173,47 +178,86 @@ unsafe extern "C" fn wr_set_sge_list(face: *mut ibv_qp_ex, count: usize, list: *
 
 /// Begins a batch. Whoever else wants to build one waits until it is complete.
 unsafe extern "C" fn wr_start(face: *mut ibv_qp_ex) {
-    let is_open = promised!(&(*face.cast::<QueuePair>()).batch.is_open);
-    if is_open.swap(true, Ordering::Acquire) {
-        wait_for(is_open);
+    let is_building = promised!(is_building(face));
+    if is_building.swap(true, Ordering::Acquire) {
+        wait_for(is_building);
     }
     promised!(batch(face)).clear();
 }
 
 /// Waits until a batch is complete, and begins the next.
 #[cold]
-fn wait_for(is_open: &AtomicBool) {
-    while is_open.swap(true, Ordering::Acquire) {
+#[inline(never)]
+fn wait_for(is_building: &AtomicBool) {
+    while is_building.swap(true, Ordering::Acquire) {
         std::thread::yield_now();
     }
 }
 
-/// Posts the requests of a batch in order, until one is refused.
-#[inline(always)]
-fn post_batch(pair: &mut Pair, batch: &mut Batch) -> Result<(), Errno> {
-    let (requests, lists, inline) = batch.parts();
-    let last = requests.len().wrapping_sub(1);
-    for (at, request) in requests.iter_mut().enumerate() {
-        if let Data::One(sge) = &request.data
-            && promised!(post_simple::<false>(pair, &request.wr, sge, at != last))
-        {
-            continue;
+/// Posts requests of one operation and one buffer each, with nothing but [`send::SIGNALED`] set or
+/// not, as many as come first and are like that and simple; their number.
+// A function for each operation and each answer to whether they are signaled, so that its loop has
+// everything else in registers.
+#[inline(never)]
+fn post_run<const OPCODE: c_int, const SIGNALED: bool>(
+    pair: &mut Pair,
+    requests: &[Request],
+    send_flags: u32,
+) -> usize {
+    const MORE: SendFlags = SendFlags::MORE;
+    let flags = if SIGNALED { SendFlags::SIGNALED | MORE } else { MORE };
+    let mut post = |Request { wr, data }: &Request| match data {
+        Data::One(sge) if wr.opcode == OPCODE && wr.send_flags == send_flags => {
+            promised!(post_as_simple::<false>(pair, wr, (sge, 1), flags))
         }
-        post_request(pair, request, (lists, inline), at != last)?;
+        _ => false,
+    };
+    requests.iter().take_while(|request| post(request)).count()
+}
+
+/// Posts as many of the first requests as are alike and simple; their number.
+#[inline(always)]
+fn post_alike(pair: &mut Pair, requests: &[Request]) -> usize {
+    const WRITE: c_int = wr_op::RDMA_WRITE;
+    const READ: c_int = wr_op::RDMA_READ;
+    let [Request { wr, .. }, ..] = requests else { return 0 };
+    let flags = wr.send_flags;
+    if flags & !send::SIGNALED != 0 {
+        return 0;
+    }
+    match (wr.opcode, flags != 0 || pair.signals_all) {
+        (WRITE, true) => post_run::<WRITE, true>(pair, requests, flags),
+        (WRITE, false) => post_run::<WRITE, false>(pair, requests, flags),
+        (wr_op::SEND, true) => post_run::<{ wr_op::SEND }, true>(pair, requests, flags),
+        (wr_op::SEND, false) => post_run::<{ wr_op::SEND }, false>(pair, requests, flags),
+        (READ, true) => post_run::<READ, true>(pair, requests, flags),
+        (READ, false) => post_run::<READ, false>(pair, requests, flags),
+        _ => 0,
+    }
+}
+
+/// Posts the requests of a batch from one on in order, until one is refused.
+#[cold]
+#[inline(never)]
+fn post_rest(pair: &mut Pair, batch: &mut Batch, mut at: usize) -> Result<(), Errno> {
+    while let rest @ [_, ..] = &batch.requests()[at..] {
+        let posted = post_alike(pair, rest);
+        if posted == 0 {
+            post_request(pair, batch, at)?;
+        }
+        at += posted.max(1);
     }
     Ok(())
 }
 
-/// Posts a request like one of a list, with its data in the batch's `lists` and `inline`.
-#[inline(never)]
-fn post_request(
-    pair: &mut Pair,
-    Request { wr, data }: &mut Request,
-    (lists, inline): (&mut [ibv_sge], &[u8]),
-    more: bool,
-) -> Result<(), Errno> {
-    // Whether there is one is all that it says.
-    wr.next = if more { wr } else { null_mut() };
+/// Posts a request of a batch like one of a list that goes on.
+fn post_request(pair: &mut Pair, batch: &mut Batch, at: usize) -> Result<(), Errno> {
+    let (requests, lists, inline) = batch.parts();
+    let Request { wr, data } = &mut requests[at];
+    // That there is a next one is all that it says.
+    wr.next = wr;
+    // Whoever has set the data has said whether they are inline.
+    wr.send_flags &= !send::INLINE;
     let mut bytes;
     (wr.sg_list, wr.num_sge) = match data {
         Data::One(sge) => (&raw mut *sge, 1),
@@ -239,15 +283,18 @@ unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
     let queue_pair = promised!(QueuePair::of(face.cast()));
     queue_pair.shared.here()?;
     let batch = promised!(batch(face));
-    let count = batch.count()?;
+    batch.error()?;
+    let requests = batch.requests();
+    let count = requests.len();
     let mut pair = queue_pair.member.pair.lock();
-    if pair.qp.free_wr() < count {
+    if (pair.qp.free_wr() as usize) < count {
         return Err(Errno::NO_MEMORY);
     }
-    let posted = post_batch(&mut pair, batch);
-    if posted.is_err() {
-        pair.qp.ring_doorbell();
-    }
+    let posted = match post_alike(&mut pair, requests) {
+        all if all == count => Ok(()),
+        posted => post_rest(&mut pair, batch, posted),
+    };
+    pair.qp.ring_doorbell();
     drop(pair);
     queue_pair.shared.node.step();
     posted
@@ -255,12 +302,12 @@ unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
 
 unsafe extern "C" fn wr_complete(face: *mut ibv_qp_ex) -> c_int {
     let posted = promised!(post_all(face));
-    promised!(batch(face)).is_open.store(false, Ordering::Release);
+    promised!(is_building(face)).store(false, Ordering::Release);
     super::number(posted)
 }
 
 unsafe extern "C" fn wr_abort(face: *mut ibv_qp_ex) {
-    promised!(batch(face)).is_open.store(false, Ordering::Release);
+    promised!(is_building(face)).store(false, Ordering::Release);
 }
 
 /// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`.
