@@ -134,6 +134,8 @@ fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command>
         preload.push(others);
     }
     command.env("LD_PRELOAD", &preload);
+    // It and what it starts find the files of the kernel's drivers, as far as the library has them.
+    command.env("FERROCX_SYSFS", "1");
     if let Some(pci) = &options.device {
         command.env("FERROCX_DEVICE", pci);
     }
@@ -280,6 +282,7 @@ mod tests {
         };
         assert_eq!(value("FERROCX_IP"), "127.88.1.0");
         assert_eq!(value("FERROCX_MTU"), "1500");
+        assert_eq!(value("FERROCX_SYSFS"), "1");
         assert_eq!(
             (value("FERROCX_IMPAIR"), value("FERROCX_SEED")),
             ("loss=5,delay=7000".into(), "9".into())

@@ -28,6 +28,7 @@
 //! | `FERROCX_IMPAIR` | what goes wrong with what this process sends: `loss=10000,duplicate=100,reorder=500,overtakers=3,delay=5000`; chances in parts in a million, times in nanoseconds |
 //! | `FERROCX_SEED` | a number: the same one, and the same frames go wrong |
 //! | `FERROCX_CAPTURE` | a folder: what this process sends and receives is written there, `ADDRESS.pcapng` |
+//! | `FERROCX_SYSFS` | 1: the program finds some of the kernel's files of the port below `/sys` and `/dev`; `cxctl run` says so |
 //! | `FERROCX_LOG` | what is logged to standard error: `info` says why something was refused |
 //!
 //! # What it does not do
@@ -42,9 +43,10 @@
 //! Memory that a program unmaps before it deregisters it reads as zero to its peers, where an
 //! adapter would have pinned it; what they write there is lost. A program that replaces the handler
 //! of SIGSEGV after it has registered memory, and unmaps it then, is ended by that signal. A child
-//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there. Behind
-//! VFIO the registered pages are pinned, and count against the user's limit of locked memory; an
-//! adapter has room for one process.
+//! after `fork` has to open a device of its own: its parent's objects answer `ENODEV` there, but for
+//! memory of the device, which its parent takes, copies and frees for it while it lives. Behind VFIO
+//! the registered pages are pinned, and count against the user's limit of locked memory; an adapter
+//! has room for one process.
 #![deny(unsafe_code)]
 // The table of names leads to most functions, and a test has none.
 #![cfg_attr(any(test, fuzzing), allow(dead_code, unused_imports))]

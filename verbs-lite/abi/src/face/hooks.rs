@@ -61,9 +61,18 @@ pub(super) struct Replacement {
     pub(super) function: *const c_void,
 }
 
+/// Whose calls are led elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of<'a> {
+    /// Every loaded library whose file has a name that begins so.
+    Library(&'a str),
+    /// The program itself.
+    Program,
+}
+
 /// What is looked for, and where that was done already.
 struct Search<'a> {
-    library: &'a str,
+    of: Of<'a>,
     replacements: &'a [Replacement],
     done: &'a mut Vec<u64>,
 }
@@ -71,9 +80,9 @@ struct Search<'a> {
 /// Objects whose tables were rewritten, by where they lie.
 static DONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// Leads the calls of every loaded library of that name to the replacements.
-pub(super) fn redirect(library: &str, replacements: &[Replacement]) {
-    let mut search = Search { library, replacements, done: &mut lock(&DONE) };
+/// Leads calls to the replacements.
+pub(super) fn redirect(of: Of<'_>, replacements: &[Replacement]) {
+    let mut search = Search { of, replacements, done: &mut lock(&DONE) };
     // SAFETY: the callback has the form that is asked for, and its argument lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
 }
@@ -91,7 +100,12 @@ unsafe extern "C" fn visit(
     }
     // SAFETY: the loader ends names with a zero.
     let name = unsafe { CStr::from_ptr(object.dlpi_name) }.to_string_lossy();
-    if name.rsplit('/').next().is_some_and(|file| file.starts_with(search.library)) {
+    let is_it = match search.of {
+        Of::Library(start) => name.rsplit('/').next().is_some_and(|file| file.starts_with(start)),
+        // It alone has no name. Source: dl_iterate_phdr(3).
+        Of::Program => name.is_empty(),
+    };
+    if is_it {
         search.done.push(object.dlpi_addr);
         // SAFETY: the object is loaded and relocated.
         unsafe { rewrite(object, search.replacements) };

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::IntoRawFd;
 
 use super::Service;
-use crate::face::hooks::{Replacement, redirect};
+use crate::face::hooks::{Of, Replacement, redirect};
 use crate::face::{Errno, set_errno};
 
 /// The file that the kernel would have.
@@ -16,7 +16,7 @@ const NUMBER: &str = "/sys/class/misc/rdma_cm/dev";
 /// Leads the calls of librdmacm here, if it is loaded.
 pub(crate) fn serve_librdmacm() {
     redirect(
-        "librdmacm",
+        Of::Library("librdmacm"),
         &[
             Replacement { name: c"open", function: open as *const c_void },
             Replacement { name: c"open64", function: open as *const c_void },
