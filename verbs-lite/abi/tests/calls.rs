@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use calls::{Api, Choices, Pages, World, c};
+use calls::{Api, Choices, Lender, Pages, World, c, child, status_of};
 
 /// Threads of a sequence, and the choices that each makes.
 const THREADS: usize = 4;
@@ -441,6 +441,13 @@ fn alone(test: &str, value: &str) -> ExitStatus {
     }
 }
 
+/// How some child ended.
+fn status_of_any() -> c_int {
+    let mut status = -1;
+    assert!(c!(libc::wait(&raw mut status)) > 0);
+    status
+}
+
 /// Lets a failed check in any thread be seen in how the process ends.
 fn end_with_panics() {
     let usual = std::panic::take_hook();
@@ -491,6 +498,20 @@ fn a_thread_that_polls_by_functions_may_make_other_calls() {
 }
 
 #[test]
+fn a_batch_of_all_kinds_of_requests_arrives() {
+    let world = World::open(api(), false);
+    world.batches();
+    world.close();
+}
+
+#[test]
+fn data_that_stand_in_a_request_arrive_whatever_their_pieces() {
+    let world = World::open(api(), false);
+    world.pieces();
+    world.close();
+}
+
+#[test]
 fn who_waits_is_told_that_there_is_nothing_to_wait_for_any_more() {
     World::open(api(), false).ends_under_waiters();
 }
@@ -501,23 +522,6 @@ fn nobody_reaches_what_a_program_left_when_it_closed_its_device() {
     let [world, other] = [(); 2].map(|()| World::open(api(), false));
     assert_eq!(world.write_to_left(&other), [0, RETRY_EXCEEDED]);
     world.close();
-}
-
-/// What a child says by its status.
-fn in_child(run: impl FnOnce()) -> c_int {
-    match c!(libc::fork()) {
-        0 => {
-            // A child that waits for what its parent's threads hold is ended by the alarm.
-            c!(libc::alarm(60));
-            run();
-            c!(libc::_exit(0));
-        }
-        child => {
-            let mut status = -1;
-            assert_eq!(c!(libc::waitpid(child, &raw mut status, 0)), child);
-            status
-        }
-    }
 }
 
 #[test]
@@ -531,15 +535,34 @@ fn a_child_of_a_fork_is_refused_and_harms_nobody() {
     let world = begin(7);
     let bytes = Random::new(8).bytes(3000);
     // Whatever the parent's objects are asked for: the child has no device, and does not hang.
-    let status = in_child(|| world.look_around(&mut Choices::new(&bytes)));
+    let status = status_of(child(|| world.look_around(&mut Choices::new(&bytes))));
     assert_eq!(status, 0, "a child that uses its parent's objects");
-    let status = in_child(|| begin(9).close());
+    let status = status_of(child(|| begin(9).close()));
     assert_eq!(status, 0, "a child that opens a device of its own");
-    let status = in_child(|| std::process::exit(0));
+    let status = status_of(child(|| std::process::exit(0)));
     assert_eq!(status, 0, "a child that ends as programs do");
     let mut choices = Choices::new(&bytes);
     while !choices.is_empty() {
         world.act(&mut choices);
     }
     world.close();
+}
+
+#[test]
+fn children_of_a_fork_share_memory_of_their_parents_device() {
+    const NAME: &str = "children_of_a_fork_share_memory_of_their_parents_device";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        return assert!(alone(NAME, "1").success());
+    }
+    end_with_panics();
+    let api = api();
+    let context = calls::open(api).0;
+    Lender { api, context }.lend_to_children();
+    assert_eq!(c!((api.ibv_close_device)(context)), 0);
+    // A parent that ends: its children are then this process's.
+    assert_eq!(c!(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)), 0);
+    let parent = child(|| Lender { api, context: calls::open(api).0 }.outlive_parent());
+    assert_eq!(status_of(parent), 0);
+    let orphans = [(); 2].map(|()| status_of_any());
+    assert!(orphans.contains(&(7 << 8)), "{orphans:?}");
 }

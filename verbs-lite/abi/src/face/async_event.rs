@@ -96,6 +96,10 @@ impl Listener for Shared {
         }
     }
 
+    fn answer(&self, request: &[u8], said: &mut Vec<u8>) {
+        self.serve_child(request, said);
+    }
+
     fn device_failed(&self) {
         self.queue(event::DEVICE_FATAL, None);
     }

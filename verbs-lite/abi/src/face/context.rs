@@ -35,7 +35,6 @@ pub(super) struct Shared {
     pub(super) clock: Mutex<Option<Compared>>,
     /// What the command file stands for.
     pub(super) handles: Arc<Handles>,
-    #[expect(dead_code, reason = "open as long as the device is")]
     pub(super) command_file: OwnedFd,
 }
 

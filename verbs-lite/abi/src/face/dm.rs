@@ -10,6 +10,7 @@ use ferrocx_mempool::AccessError;
 use ferrocx_verbs_lite::Dm;
 
 use super::context::{Context, Shared};
+use super::forked::{self, Theirs};
 use super::memory::{Domain, Registered, access_of};
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{access, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
@@ -25,11 +26,66 @@ const GRANTED: u32 = access::LOCAL_WRITE
     | access::ZERO_BASED
     | access::OPTIONAL;
 
+/// A piece of memory, and the bytes that were asked for; what there is is rounded up.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) dm: Dm,
+    length: usize,
+}
+
+/// Where a range begins that a program copies, if it may.
+fn range_of(whole: usize, offset: u64, length: usize) -> Result<usize, Errno> {
+    let end = offset.checked_add(length as u64).filter(|end| *end <= whole as u64);
+    let offset = end.map(|_| offset as usize).ok_or(Errno(libc::EFAULT))?;
+    if (offset | length).is_multiple_of(WORD_BYTES) { Ok(offset) } else { Err(Errno::INVALID) }
+}
+
+fn refused(error: AccessError) -> Errno {
+    match error {
+        AccessError::Misaligned => Errno::INVALID,
+        _ => Errno(libc::EFAULT),
+    }
+}
+
+impl Piece {
+    /// The one of a number.
+    pub(super) fn find(shared: &Shared, handle: u32) -> Result<Self, Errno> {
+        lock(&shared.handles.memories).get(&handle).cloned().ok_or(Errno(libc::ENOENT))
+    }
+
+    pub(super) fn copy_in(&self, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let offset = range_of(self.length, offset, bytes.len())?;
+        self.dm.copy_in(offset, bytes).map_err(refused)
+    }
+
+    pub(super) fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Errno> {
+        let offset = range_of(self.length, offset, bytes.len())?;
+        self.dm.copy_out(offset, bytes).map_err(refused)
+    }
+}
+
+/// Takes memory from the device; its number.
+pub(super) fn take(shared: &Shared, length: usize, log_align: u32) -> Result<(u32, Piece), Errno> {
+    let piece = Piece { dm: shared.node.context.alloc_dm(length, log_align)?, length };
+    let handle = shared.handles.next_memory.fetch_add(1, Ordering::Relaxed);
+    lock(&shared.handles.memories).insert(handle, piece.clone());
+    Ok((handle, piece))
+}
+
+/// Gives memory back to the device. Another handle of it, or the end of the device, may have done
+/// so before.
+pub(super) fn give_back(shared: &Shared, handle: u32) -> Result<(), Errno> {
+    let mut memories = lock(&shared.handles.memories);
+    memories.get(&handle).ok_or(Errno::INVALID)?.dm.free()?;
+    memories.remove(&handle);
+    Ok(())
+}
+
 #[repr(C)]
 struct Memory {
     face: ibv_dm,
-    dm: Dm,
-    /// Bytes that the program asked for; what it has is rounded up.
+    /// `None` of memory that was taken in a child of a fork.
+    piece: Option<Piece>,
     length: usize,
     shared: Arc<Shared>,
 }
@@ -41,15 +97,10 @@ impl Memory {
         promised!(&*face.cast::<Self>())
     }
 
-    /// Checks a range that a program copies.
-    fn check(&self, offset: u64, length: usize) -> Result<usize, Errno> {
-        self.shared.here()?;
-        let end = offset.checked_add(length as u64).filter(|end| *end <= self.length as u64);
-        let offset = end.map(|_| offset as usize).ok_or(Errno(libc::EFAULT))?;
-        match (offset | length).is_multiple_of(WORD_BYTES) {
-            true => Ok(offset),
-            false => Err(Errno::INVALID),
-        }
+    /// The piece, or how a child of a fork reaches it.
+    fn piece(&self) -> Result<&Piece, Theirs<'_>> {
+        let here = self.piece.as_ref().filter(|_| self.shared.here().is_ok());
+        here.ok_or(Theirs { shared: &self.shared, handle: self.face.handle })
     }
 }
 
@@ -58,16 +109,19 @@ fn face(context: *mut ibv_context, handle: u32) -> ibv_dm {
 }
 
 fn alloc(context: *mut ibv_context, attr: *const ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
-    let shared = promised!(Context::here(context))?;
+    let shared = promised!(Context::of(context))?;
     let ibv_alloc_dm_attr { length, log_align_req, comp_mask } = promised!(attr.read());
     if comp_mask != 0 {
         return Err(Errno::INVALID);
     }
-    let dm = shared.node.context.alloc_dm(length, log_align_req)?;
-    let handle = shared.handles.next_memory.fetch_add(1, Ordering::Relaxed);
-    lock(&shared.handles.memories).insert(handle, (dm.clone(), length));
+    let (handle, piece) = match shared.here() {
+        Ok(()) => {
+            take(shared, length, log_align_req).map(|(handle, piece)| (handle, Some(piece)))?
+        }
+        Err(_) => (forked::alloc(shared, length, log_align_req)?, None),
+    };
     let shared = Arc::clone(shared);
-    Ok(give_out(Memory { face: face(context, handle), dm, length, shared }))
+    Ok(give_out(Memory { face: face(context, handle), piece, length, shared }))
 }
 
 pub(super) unsafe extern "C" fn alloc_dm(
@@ -79,22 +133,12 @@ pub(super) unsafe extern "C" fn alloc_dm(
 
 pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let memory = promised!(Memory::of(dm));
-    tried!(memory.shared.here());
-    // Another handle of it, or the end of the device, may have ended it.
-    let mut memories = lock(&memory.shared.handles.memories);
-    tried!(memories.get(&memory.face.handle).map(drop).ok_or(Errno::INVALID));
-    tried!(memory.dm.free().map_err(Errno::from));
-    memories.remove(&memory.face.handle);
-    drop(memories);
+    tried!(match memory.piece() {
+        Ok(_) => give_back(&memory.shared, memory.face.handle),
+        Err(theirs) => theirs.free(),
+    });
     drop(promised!(take_back::<Memory, _>(dm)));
     0
-}
-
-fn refused(error: AccessError) -> Errno {
-    match error {
-        AccessError::Misaligned => Errno::INVALID,
-        _ => Errno(libc::EFAULT),
-    }
 }
 
 unsafe extern "C" fn memcpy_to_dm(
@@ -104,12 +148,15 @@ unsafe extern "C" fn memcpy_to_dm(
     length: usize,
 ) -> c_int {
     let memory = promised!(Memory::of(dm));
-    let offset = tried!(memory.check(offset, length));
+    tried!(range_of(memory.length, offset, length));
     if length == 0 {
         return 0;
     }
     let bytes = promised!(std::slice::from_raw_parts(from.cast::<u8>(), length));
-    number(memory.dm.copy_in(offset, bytes).map_err(refused))
+    number(match memory.piece() {
+        Ok(piece) => piece.copy_in(offset, bytes),
+        Err(theirs) => theirs.copy_in(offset, bytes),
+    })
 }
 
 unsafe extern "C" fn memcpy_from_dm(
@@ -119,14 +166,17 @@ unsafe extern "C" fn memcpy_from_dm(
     length: usize,
 ) -> c_int {
     let memory = promised!(Memory::of(dm));
-    let offset = tried!(memory.check(offset, length));
+    tried!(range_of(memory.length, offset, length));
     if length == 0 {
         return 0;
     }
     // The program's bytes may never have been written: a slice of them begins with zeros.
     promised!(to.cast::<u8>().write_bytes(0, length));
     let bytes = promised!(std::slice::from_raw_parts_mut(to.cast::<u8>(), length));
-    number(memory.dm.copy_out(offset, bytes).map_err(refused))
+    number(match memory.piece() {
+        Ok(piece) => piece.copy_out(offset, bytes),
+        Err(theirs) => theirs.copy_out(offset, bytes),
+    })
 }
 
 fn register(
@@ -144,7 +194,8 @@ fn register(
     let shared = promised!(Context::here(context))?;
     let end = offset.checked_add(length as u64).filter(|end| *end <= memory.length as u64);
     let end = end.ok_or(Errno::INVALID)?;
-    let mr = domain.pd.reg_dm_mr(&memory.dm, offset as usize..end as usize, rights)?;
+    let piece = memory.piece().map_err(|_| Errno::GONE)?;
+    let mr = domain.pd.reg_dm_mr(&piece.dm, offset as usize..end as usize, rights)?;
     let made = Registered::of_device((mr, length, flags), (context, pd), shared, domain);
     Ok(give_out(made))
 }
@@ -161,10 +212,9 @@ pub(super) unsafe extern "C" fn reg_dm_mr(
 
 fn import(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_dm, Errno> {
     let shared = promised!(Context::here(context))?;
-    let found = lock(&shared.handles.memories).get(&handle).cloned();
-    let (dm, length) = found.ok_or(Errno(libc::ENOENT))?;
-    let shared = Arc::clone(shared);
-    Ok(give_out(Memory { face: face(context, handle), dm, length, shared }))
+    let piece = Piece::find(shared, handle)?;
+    let (length, shared) = (piece.length, Arc::clone(shared));
+    Ok(give_out(Memory { face: face(context, handle), piece: Some(piece), length, shared }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_dm(

@@ -5,9 +5,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 
-use ferrocx_verbs_lite::{Dm, Mr, Pd};
+use ferrocx_verbs_lite::{Mr, Pd};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
+use super::dm::Piece;
 use super::life::{Process, Users};
 use super::unmapped::Watched;
 use crate::node::lock;
@@ -19,8 +20,7 @@ pub(super) struct Handles {
     opened: Mutex<Opened>,
     pub(super) domains: Mutex<HashMap<u32, KnownDomain>>,
     pub(super) regions: Mutex<HashMap<u32, KnownRegion>>,
-    /// Device memory, and the bytes that were asked for.
-    pub(super) memories: Mutex<HashMap<u32, (Dm, usize)>>,
+    pub(super) memories: Mutex<HashMap<u32, Piece>>,
     /// Number of the next device memory.
     pub(super) next_memory: AtomicU32,
 }

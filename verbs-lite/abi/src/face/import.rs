@@ -50,7 +50,12 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 }
 
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
-    promised!(take_back::<Domain, _>(pd)).users.leave();
+    let domain = *promised!(take_back::<Domain, _>(pd));
+    if promised!(Context::of(domain.face.context)).is_ok_and(|shared| shared.here().is_err()) {
+        // Its last handle would end it, and the device is its parent's.
+        return std::mem::forget(domain);
+    }
+    domain.users.leave();
 }
 
 fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {

@@ -1,7 +1,7 @@
 //! What a program leaves behind that closes its device: it ends then, as a kernel ends it, so that
 //! no peer reaches memory that the program uses for something else by now.
 
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
 use ferrocx_verbs_lite::QpState;
 
@@ -21,21 +21,24 @@ fn end(member: &Member) {
 }
 
 /// Ends the queue pairs of a context that its program has left, and the regions and device memory
-/// of its file. The program has no handle of any of them any more.
+/// of its file. Of what the program ends later all the same, the handle alone is left.
 pub(super) fn end_all(shared: &Shared) {
     let members = shared.members.read().unwrap_or_else(PoisonError::into_inner).clone();
     members.iter().flatten().for_each(|member| end(member));
-    // Targets of XRC are in no table: they complete nothing.
-    let faces: Vec<_> = {
+    // Targets of XRC are in no table: they complete nothing. One is delisted before it is freed.
+    let targets: Vec<_> = {
         let events = lock(&shared.events);
         let pairs = events.objects.iter().filter(|((kind, _), _)| *kind == Kind::Qp);
-        pairs.map(|(_, told)| told.face).collect()
+        let member = |face: u64| {
+            let face = std::ptr::with_exposed_provenance_mut(face as usize);
+            Arc::clone(&promised!(QueuePair::of(face)).member)
+        };
+        pairs.map(|(_, told)| member(told.face)).collect()
     };
-    for face in faces {
-        let face = std::ptr::with_exposed_provenance_mut(face as usize);
-        end(&promised!(QueuePair::of(face)).member);
-    }
-    for (_, known) in std::mem::take(&mut *lock(&shared.handles.regions)) {
+    targets.iter().for_each(|member| end(member));
+    // Whoever ends a region locks it first.
+    let regions = std::mem::take(&mut *lock(&shared.handles.regions));
+    for (_, known) in regions {
         let mut place = lock(&known.place);
         if let Some(held) = &*place
             && held.mr.dereg().is_ok()
@@ -43,8 +46,9 @@ pub(super) fn end_all(shared: &Shared) {
             *place = None;
         }
     }
-    for (_, (dm, _)) in std::mem::take(&mut *lock(&shared.handles.memories)) {
-        if let Err(error) = dm.free() {
+    let memories = std::mem::take(&mut *lock(&shared.handles.memories));
+    for (_, piece) in memories {
+        if let Err(error) = piece.dm.free() {
             tracing::warn!(%error, "device memory that was left behind is not given back");
         }
     }

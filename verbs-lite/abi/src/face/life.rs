@@ -1,6 +1,7 @@
 //! How long objects live: as long as others need them, and in the process that made them.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
@@ -80,9 +81,40 @@ impl Drop for Waiter<'_> {
 
 /// Forks that led to this process, since the library was first asked for a device.
 static FORKS: AtomicU32 = AtomicU32::new(0);
+/// Whether this process has forked since.
+static HAS_CHILDREN: AtomicBool = AtomicBool::new(false);
+/// A file that no child is to have, or [`NO_FILE`].
+static KEPT: AtomicI32 = AtomicI32::new(NO_FILE);
+const NO_FILE: RawFd = -1;
+
+/// Notes that there is a child, or about to be one.
+pub(crate) extern "C" fn note_child() {
+    HAS_CHILDREN.store(true, Ordering::Relaxed);
+}
 
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+    HAS_CHILDREN.store(false, Ordering::Relaxed);
+    let kept = KEPT.swap(NO_FILE, Ordering::Relaxed);
+    if kept != NO_FILE {
+        // SAFETY: the child's copy of its parent's file, which nobody uses there.
+        unsafe { libc::close(kept) };
+    }
+}
+
+/// Whether this process may have children.
+pub(crate) fn has_children() -> bool {
+    HAS_CHILDREN.load(Ordering::Relaxed)
+}
+
+/// Has children close a file as soon as they are forked, until [`give_to_children`].
+pub(crate) fn keep_from_children(file: RawFd) {
+    KEPT.store(file, Ordering::Relaxed);
+}
+
+/// Ends that, before the file is closed.
+pub(crate) fn give_to_children(file: RawFd) {
+    let _ = KEPT.compare_exchange(file, NO_FILE, Ordering::Relaxed, Ordering::Relaxed);
 }
 
 /// The process in which something was made. A child of a fork has its parent's objects in its
@@ -95,9 +127,9 @@ impl Process {
     /// This one.
     pub(crate) fn this() -> Self {
         static ONCE: Once = Once::new();
-        // SAFETY: the handler only counts.
+        // SAFETY: the handlers only count, and close a file.
         ONCE.call_once(|| unsafe {
-            libc::pthread_atfork(None, None, Some(in_child));
+            libc::pthread_atfork(Some(note_child), None, Some(in_child));
         });
         Self(FORKS.load(Ordering::Relaxed))
     }
@@ -105,6 +137,6 @@ impl Process {
     /// Fails in a child of it.
     #[inline]
     pub(crate) fn here(self) -> Result<(), Errno> {
-        if self.0 == FORKS.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno(libc::ENODEV)) }
+        if self.0 == FORKS.load(Ordering::Relaxed) { Ok(()) } else { Err(Errno::GONE) }
     }
 }

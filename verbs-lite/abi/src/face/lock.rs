@@ -167,7 +167,7 @@ mod tests {
             }
             drop(held);
             waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-            assert_eq!(lock.state.load(Ordering::Relaxed) & HELD, 0);
+            assert_eq!(lock.state.load(Ordering::Relaxed), FREE);
         }
     }
 }

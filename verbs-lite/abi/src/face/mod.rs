@@ -30,6 +30,7 @@ mod cq_ex;
 mod device;
 mod dm;
 mod flow;
+mod forked;
 mod handles;
 mod hooks;
 mod import;
@@ -94,6 +95,8 @@ impl Errno {
     pub(crate) const INVALID: Self = Self(libc::EINVAL);
     pub(crate) const NOT_SUPPORTED: Self = Self(libc::EOPNOTSUPP);
     pub(crate) const NO_MEMORY: Self = Self(libc::ENOMEM);
+    /// The device is not there.
+    pub(crate) const GONE: Self = Self(libc::ENODEV);
 }
 
 impl From<VerbsError> for Errno {

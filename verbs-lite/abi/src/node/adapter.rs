@@ -78,7 +78,7 @@ pub(super) fn open(pci: String) -> io::Result<Arc<Node>> {
     let net = NetConfig { page: PageSize::Base4K, ..NetConfig::default() };
     let network = Network::open(&context, &net).map_err(refused)?;
     tracing::info!(pci, address = %gid.address, mtu, "the adapter is up");
-    Ok(Node::of(context, address, None, Some(Mutex::new(network))))
+    Node::of(context, address, None, Some(Mutex::new(network)))
 }
 
 /// Finds the way from an address of the port to a peer, and waits for the answer.

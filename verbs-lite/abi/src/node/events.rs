@@ -14,6 +14,10 @@ pub(crate) trait Listener: Send + Sync + std::fmt::Debug {
     /// Takes an event, if it is about an object of this listener's.
     fn hear(&self, event: &Event);
 
+    /// Answers what a child of this process has asked, if that is about something of this
+    /// listener's.
+    fn answer(&self, request: &[u8], said: &mut Vec<u8>);
+
     /// The device is gone, or about to be taken away: nothing more comes of what was asked of it.
     fn device_failed(&self);
 }
@@ -62,7 +66,12 @@ impl Events {
         }
     }
 
-    fn each(&self, tell: impl Fn(&dyn Listener)) {
+    /// Has somebody answer what a child has asked; if nobody does, nothing is said.
+    pub(super) fn answer(&self, request: &[u8], said: &mut Vec<u8>) {
+        self.each(|listener| listener.answer(request, said));
+    }
+
+    fn each(&self, mut tell: impl FnMut(&dyn Listener)) {
         let listeners: Vec<Arc<_>> =
             lock(&self.listeners).iter().filter_map(Weak::upgrade).collect();
         listeners.iter().for_each(|listener| tell(listener.as_ref()));
@@ -81,6 +90,8 @@ mod tests {
 
     impl Listener for Heard {
         fn hear(&self, _: &Event) {}
+
+        fn answer(&self, _: &[u8], _: &mut Vec<u8>) {}
 
         fn device_failed(&self) {
             self.0.fetch_add(1, Ordering::Relaxed);

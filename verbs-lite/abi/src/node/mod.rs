@@ -8,6 +8,7 @@
 //! connection manager's peers.
 
 mod adapter;
+mod children;
 mod events;
 mod hub;
 mod links;
@@ -18,6 +19,7 @@ mod thread;
 mod udp;
 mod wire;
 
+pub(crate) use children::{MESSAGE_BYTES, Requests};
 pub(crate) use events::Listener;
 pub(crate) use hub::{Hub, Mailbox};
 pub(crate) use links::Known;
@@ -139,6 +141,8 @@ pub(crate) struct Node {
     vectors: Mutex<Vectors>,
     /// Asynchronous events, and where they go.
     events: Events,
+    /// What children of this process ask of it.
+    pub(crate) requests: Requests,
     /// Who has work to do whenever the model has made steps.
     turns: Mutex<Option<Weak<dyn Turn>>>,
     /// The last to go: what it has of the machine is free again then.
@@ -330,7 +334,7 @@ impl Node {
         let gid = GidConfig { address: address.into(), prefix_len: 0, gateway: None, vlan: None };
         let entry = context.add_gid(gid).map_err(refused)?;
         tracing::info!(%address, mtu, "the model is up");
-        Ok(Self::of(context, entry, Some(model), None))
+        Self::of(context, entry, Some(model), None)
     }
 
     fn of(
@@ -338,9 +342,9 @@ impl Node {
         address: GidEntry,
         model: Option<Arc<Model>>,
         network: Option<Mutex<Network>>,
-    ) -> Arc<Self> {
+    ) -> io::Result<Arc<Self>> {
         let vectors = Vectors::new(context.device().interrupt_vectors());
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             context,
             address,
             model,
@@ -349,9 +353,10 @@ impl Node {
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
             events: Events::default(),
+            requests: Requests::new()?,
             turns: Mutex::default(),
             _live: Live::new(),
-        })
+        }))
     }
 
     /// Whether the device is the software model, whose peers may be processes of this machine.
@@ -544,6 +549,7 @@ impl Node {
 
     fn tell_events(&self) {
         self.events.tell(&self.context);
+        self.requests.serve(|request, said| self.events.answer(request, said));
     }
 }
 

@@ -231,6 +231,18 @@ impl World<'_> {
             max_recv_sge: 1,
             max_inline_data: 0,
         };
+        self.connection_of((pd, cq, srq), cap, true, 0xc)
+    }
+
+    /// A queue pair of these sizes, of which all requests are signaled or those that ask for it,
+    /// with functions for these operations.
+    pub(super) fn connection_of(
+        &self,
+        (pd, cq, srq): (*mut ibv_pd, *mut ibv_cq, *mut ibv_srq),
+        cap: ibv_qp_cap,
+        signals_all: bool,
+        send_ops_flags: u64,
+    ) -> *mut ibv_qp {
         let mut init = ibv_qp_init_attr_ex {
             qp_context: null_mut(),
             send_cq: cq,
@@ -238,7 +250,7 @@ impl World<'_> {
             srq,
             cap,
             qp_type: 2,
-            sq_sig_all: 1,
+            sq_sig_all: signals_all.into(),
             comp_mask: 1 | 1 << 6,
             pd,
             xrcd: null_mut(),
@@ -247,7 +259,7 @@ impl World<'_> {
             rwq_ind_tbl: null_mut(),
             rx_hash_conf: super::make::NO_HASH,
             source_qpn: 0,
-            send_ops_flags: 0xc,
+            send_ops_flags,
         };
         let qp = c!(((*self.extended()).create_qp_ex)(self.context.0, &raw mut init));
         assert!(!qp.is_null());
@@ -272,6 +284,8 @@ impl World<'_> {
                 retry_cnt,
                 rnr_retry: 7,
                 qp_access_flags: 7,
+                max_rd_atomic: 4,
+                max_dest_rd_atomic: 4,
                 ..Default::default()
             };
             for (state, given) in [(1, 0x39), (2, 0x12_9181), (3, 0x1_2e01)] {

@@ -11,14 +11,17 @@
 #[path = "../../src/abi/mod.rs"]
 pub(crate) mod abi;
 mod act;
+mod batch;
 mod clocks;
 mod drain;
 mod flows;
+mod forked;
 mod make;
 mod stock;
 mod windows;
 mod world;
 
+pub(crate) use forked::{Lender, child, status_of};
 pub(crate) use world::{Pages, World, open};
 
 use std::ffi::{c_char, c_int, c_void};
