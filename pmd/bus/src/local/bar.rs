@@ -1,4 +1,4 @@
-//! The BAR of an in-process device: published registers, a queue of writes, and UAR pages.
+//! The BAR of an in-process device: published registers, a queue of writes, UAR pages, and memory.
 #![expect(unsafe_code, reason = "registers and doorbells are words in shared mapped memory")]
 
 use std::any::Any;

@@ -190,6 +190,7 @@ impl DeviceSide {
     }
 
     /// Makes the device vanish or come back: while gone, registers read as ones, writes are lost.
+    /// Doorbells and memory that the driver has mapped are words as before.
     pub fn set_gone(&self, gone: bool) {
         self.shared.bar.set_gone(gone);
     }

@@ -11,6 +11,7 @@
 //! | [`Bar::write_be32`], [`Bar::write_be64`] | [`DeviceSide::poll_writes`]: each one, in order |
 //! | [`crate::Doorbell::ring`] | [`DeviceSide::uar_load`], [`DeviceSide::uar_take`]: a new word |
 //! | [`DmaSpace::map`], drop of the mapping | [`DmaView`] sees the range, no longer sees it |
+//! | [`Bar::memory`] | [`DeviceSide::make_memory`], and [`DmaView`] at addresses of its own |
 //! | eventfd of a vector | [`DeviceSide::raise`] |
 //! | [`Transport::reset`] | [`DeviceSide::reset_requested`], [`DeviceSide::reset_done`] |
 

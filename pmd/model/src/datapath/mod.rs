@@ -21,9 +21,10 @@ use crate::eth::loopback::{Loopback, Output};
 use crate::eth::receiver::{self, Origin, Receiver};
 use crate::eth::sq::{self, Transmit};
 use crate::objects::{QueueMemory, QueueState};
+use crate::queue::active::Active;
 use crate::queue::completion;
 use crate::queue::cq::{self, Completions};
-use crate::roce::work::{Active, Roce};
+use crate::roce::work::Roce;
 use crate::wire::{Fcs, Received, Unplugged, Wire};
 
 pub use crate::eth::receiver::ReceiveDrops;

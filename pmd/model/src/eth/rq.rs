@@ -23,12 +23,12 @@ use crate::frame::packet::{ETH_HEADER_BYTES, Fragment, L3, L4, Packet, VLAN_TAG_
 use crate::frame::rss::FlowHash;
 use crate::objects::mkey::{MemAccess, MkeyTable, Rights};
 use crate::objects::{QueueState, ReceiveRing, RqMemory, WorkQueue};
+use crate::queue::active::Active;
 use crate::queue::completion::{self, ErrorReport};
 use crate::queue::cq::{self, Completions};
 use crate::queue::dma;
 use crate::queue::eq::QueueKind;
 use crate::queue::ring::{advance, scatter_list};
-use crate::roce::work::Active;
 
 /// `byte_cnt` of a striding queue: the entry holds no packet, only skipped strides.
 const FILLER: u32 = 1 << 31;

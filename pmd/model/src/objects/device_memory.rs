@@ -11,7 +11,7 @@ use std::ops::Range;
 use ferrocx_prm::init_seg::uar::PAGE_BYTES;
 
 use super::budget::{Budget, Charge, PaidList};
-use super::memory::Pin;
+use super::memory::{Pin, is_pinned};
 
 /// A piece that the driver took.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl DeviceMemory {
     pub(crate) fn free(&mut self, range: &Range<u64>) -> Result<Range<u64>, NotFreed> {
         let piece = self.pieces.iter().find(|piece| piece.range == *range);
         let piece = piece.ok_or(NotFreed::Unknown)?;
-        if std::sync::Arc::strong_count(&piece.pin) > 1 {
+        if is_pinned(&piece.pin) {
             return Err(NotFreed::Used);
         }
         let pages = piece.pages.clone();

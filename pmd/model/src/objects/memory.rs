@@ -19,8 +19,13 @@ pub struct Umem {
     pub pin: Pin,
 }
 
-/// Keeps memory of a user context from being taken away, while it lives.
+/// Keeps memory of a user context or of the device from being taken away, while it lives.
 pub type Pin = Arc<()>;
+
+/// Whether there is another copy.
+pub(super) fn is_pinned(pin: &Pin) -> bool {
+    Arc::strong_count(pin) > 1
+}
 
 impl Umem {
     /// Bytes of the memory.
@@ -41,7 +46,7 @@ impl Umem {
     /// Whether something is made of it.
     #[must_use]
     pub fn is_used(&self) -> bool {
-        Arc::strong_count(&self.pin) > 1
+        is_pinned(&self.pin)
     }
 }
 

@@ -140,7 +140,7 @@ pub struct MkeyTable {
     changes: u64,
     /// For each level of indirection.
     hints: [Cell<Hint>; MAX_INDIRECTION as usize + 1],
-    /// Entries looked at so far, and when the present step of the device began.
+    /// Work so far that is no access to memory, and when the present step of the device began.
     steps: Cell<u64>,
     turn: u64,
 }
@@ -196,7 +196,7 @@ impl MkeyTable {
         if is_there { Ok(()) } else { Err(Full::Memory) }
     }
 
-    /// Entries that accesses have looked at so far: the work that keys make.
+    /// Work so far that is no access to memory: entries looked at or written, frames, objects.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.steps.get()

@@ -7,10 +7,8 @@
 //! - `error`: the error state. `completion`, `inline`: completions of requests, and the small data
 //!   that stand in them. `umr`: requests that change memory keys.
 //! - `wqe`, `ring`: send and receive WQEs. `path`: addresses of packets. `output`: where they go.
-//! - `env`: what surrounds a queue pair while it is worked on; `active`: whose turn it is;
-//!   [`counts`].
+//! - `env`: what surrounds a queue pair while it is worked on; [`counts`].
 
-mod active;
 mod answer;
 mod completion;
 mod congestion;
@@ -27,7 +25,6 @@ mod send;
 mod umr;
 mod wqe;
 
-pub(crate) use self::active::Active;
 use self::counts::{InlineCounts, KeyCounts, RoceDrops};
 use self::env::{Effect, Env, is_own};
 use self::error::fail;
@@ -36,6 +33,7 @@ use crate::bits::low16;
 use crate::device::state::Ctx;
 use crate::frame::packet::{Cast, Packet};
 use crate::objects::{Qp, QpReceive, QpState};
+use crate::queue::active::Active;
 use crate::queue::completion::complete_behind;
 use crate::queue::cq::Completions;
 use crate::queue::eq::QueueKind;
