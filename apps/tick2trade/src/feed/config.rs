@@ -31,7 +31,7 @@ pub struct ArbiterConfig {
     pub max_jump: u64,
     /// Messages that the feed may have in a second. Default 10,000,000.
     pub max_rate: u64,
-    /// How long a session says nothing before it counts as silent, ns: then it is not live
+    /// How long nothing says where a session is before it counts as silent, ns: then it is not live
     /// ([`Arbiter::is_live`](super::Arbiter::is_live)), and another can take its place without its
     /// end. Default 2.5 s: a feed says every second that it is there.
     pub silence_ns: u64,

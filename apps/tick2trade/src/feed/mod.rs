@@ -11,10 +11,11 @@
 //! | gap, asked | a request is out, [`ArbiterConfig::pace_ns`] behind the last at the soonest | it comes, or the request is repeated |
 //! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`] |
 //! | holding | who joins late, or lost messages, waits for a snapshot | [`Arbiter::start_at`] |
-//! | silent | nothing came for [`ArbiterConfig::silence_ns`] | a packet comes |
+//! | silent | nothing said where the feed is for [`ArbiterConfig::silence_ns`] | a packet does |
 //!
 //! In order, and not silent, the stream is live ([`Arbiter::is_live`]): what was delivered is all
-//! that the feed has said. In every other state it is behind.
+//! that the feed has said. In every other state it is behind. What lies behind the next message says
+//! nothing of where the feed is: a line that is late, or repeats itself, is as good as silent.
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
 //! What it says of numbers ahead is asked for, and given up only when a second one has said that
@@ -153,14 +154,15 @@ pub struct Arbiter {
     claimed_at: u64,
     /// `claimed` was asked for in vain.
     is_refused: bool,
-    /// When a packet of the session came last, but for those that [`Arbiter::receive_next`] took.
+    /// When a packet said last where the session is, but for those that [`Arbiter::receive_next`]
+    /// took.
     heard_ns: Option<u64>,
     stranger: Option<Stranger>,
     /// The sender said that no more will come from this number on.
     ended: Option<u64>,
     /// [`Event::SessionEnded`] was said.
     finished: bool,
-    /// No packet of the session came for as long as it may be silent.
+    /// No packet said where the session is for as long as it may be silent.
     is_silent: bool,
     gap: Option<Gap>,
     /// When a request may go out again, whatever is missing.
@@ -253,7 +255,7 @@ impl Arbiter {
             self.stats.implausible += 1;
             return;
         }
-        (self.heard_ns, self.is_silent) = (Some(now_ns), false);
+        self.hear(end, now_ns);
         self.stats.lines[source as usize].packet(first, count);
         match packet.kind() {
             PacketKind::Messages(_) if first == 0 => self.stats.malformed += 1,
@@ -266,10 +268,19 @@ impl Arbiter {
         self.note_usual();
     }
 
+    /// A packet said that the feed is at `end`: a sign of life, if that is no older than what is
+    /// known, or the first.
+    #[inline]
+    fn hear(&mut self, end: u64, now_ns: u64) {
+        if end >= self.next || self.heard_ns.is_none() {
+            (self.heard_ns, self.is_silent) = (Some(now_ns), false);
+        }
+    }
+
     /// Messages of which every one was there, as they come by the line that is behind.
     #[inline]
     fn old(&mut self, source: Source, numbers: Range<u64>, now_ns: u64) {
-        (self.heard_ns, self.is_silent) = (Some(now_ns), false);
+        self.hear(numbers.end, now_ns);
         self.stats.lines[source as usize].packet(numbers.start, numbers.end - numbers.start);
         numbers.for_each(|number| self.stats.again(source, number, now_ns));
     }
@@ -288,7 +299,7 @@ impl Arbiter {
         self.usual = mold::Header { session, sequence: self.next.into(), count: count.into() };
     }
 
-    /// When a packet of the session came last.
+    /// When a packet said last where the session is.
     fn heard_ns(&self) -> Option<u64> {
         let last = self.stats.arrived_ns(self.next.saturating_sub(1)).unwrap_or(0);
         self.heard_ns.map(|heard_ns| heard_ns.max(last))

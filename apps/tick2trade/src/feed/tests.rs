@@ -382,6 +382,30 @@ fn a_feed_is_live_while_it_is_heard_and_nothing_is_missing() {
     assert!(feed.arbiter.is_live());
 }
 
+/// A line that is late, or says the same again and again, is no feed: nobody knows what the market
+/// did since.
+#[test]
+fn what_is_older_than_what_is_known_is_no_sign_of_life() {
+    let mut feed = Feed::new(small());
+    assert_eq!(feed.receive(Source::A, 1, 5, 0), "1 2 3 4 5");
+    let old = [packet(1, 1), packet(2, 3), mold::heartbeat(session("S"), 5).as_bytes().to_vec()];
+    let repeat = |feed: &mut Feed, now| {
+        for bytes in &old {
+            assert_eq!(feed.bytes(Source::B, bytes, now), "");
+        }
+    };
+    repeat(&mut feed, SILENCE_NS - 1);
+    assert_eq!(feed.arbiter.poll_at(), Some(SILENCE_NS));
+    assert_eq!(feed.poll(SILENCE_NS), None);
+    repeat(&mut feed, SILENCE_NS);
+    assert!(!feed.arbiter.is_live());
+    assert_eq!(feed.arbiter.stats().lines[1].packets, 6, "they are counted all the same");
+    // It has caught up, as far as anybody knows.
+    assert_eq!(feed.receive(Source::B, 4, 2, SILENCE_NS), "");
+    assert!(feed.arbiter.is_live());
+    assert_eq!(feed.arbiter.poll_at(), Some(2 * SILENCE_NS));
+}
+
 #[test]
 fn a_late_joiner_starts_where_the_line_is_or_behind_its_snapshot() {
     let mut feed = Feed::new(ArbiterConfig { start: Start::Live, ..small() });
