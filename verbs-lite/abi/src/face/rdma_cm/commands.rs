@@ -1,7 +1,7 @@
 //! The commands, one function each. What they answer with goes to a place in the program.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
@@ -20,8 +20,6 @@ const UDP_QKEY: u32 = 0x0123_4567;
 /// Ports for programs that ask for any. Source: Linux, `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;
 const LAST_PORT: u16 = 60999;
-/// Requests that wait for a listener. Source: Linux `ucma.c`, `max_backlog`.
-const MAX_BACKLOG: u32 = 1024;
 /// Bytes of a request for the program, of an acceptance, of one of datagrams, of a refusal.
 const REQUEST_BYTES: usize = 56;
 const ANSWER_BYTES: usize = 196;
@@ -120,7 +118,7 @@ impl Service {
     }
 
     /// Does something with an id.
-    fn with<T>(
+    pub(super) fn with<T>(
         &self,
         number: u32,
         run: impl FnOnce(&mut Id) -> Result<T, Errno>,
@@ -163,12 +161,12 @@ impl Service {
     }
 
     /// The node's own address.
-    fn local(&self) -> IpAddr {
+    pub(super) fn local(&self) -> IpAddr {
         self.node.address.gid.ip()
     }
 
     /// A port that nobody here has, or the one that is asked for.
-    fn take_port(&self, wanted: u16) -> u16 {
+    pub(super) fn take_port(&self, wanted: u16) -> u16 {
         if wanted != 0 {
             return wanted;
         }
@@ -323,38 +321,6 @@ impl Service {
         Ok(())
     }
 
-    fn listen(&self, command: &rdma_ucm_listen) -> Result<(), Errno> {
-        let source = self.with(command.id, |id| Ok(id.source))?;
-        let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
-        let source = source.unwrap_or(any);
-        let port = self.take_port(source.port());
-        let local = self.local();
-        let backlog = match command.backlog {
-            0 => MAX_BACKLOG,
-            backlog => backlog.min(MAX_BACKLOG),
-        };
-        self.with(command.id, |id| {
-            let Life::New = id.life else { return Err(Errno::INVALID) };
-            let life = |place| {
-                Ok::<_, Errno>(match id.is_datagram {
-                    true => Life::Serving {
-                        listener: self.manager.listen_datagrams(port)?,
-                        _place: place,
-                    },
-                    false => Life::Listening {
-                        listener: self.manager.listen_with(port, backlog as usize)?,
-                        _place: place,
-                    },
-                })
-            };
-            let is_found = self.node.is_model();
-            id.life = life(is_found.then(|| places::announce(id.space, port, local)).flatten())?;
-            id.source = Some(SocketAddr::new(source.ip(), port));
-            tracing::info!(port, "listening");
-            Ok(())
-        })
-    }
-
     fn accept(&self, command: &rdma_ucm_accept) -> Result<(), Errno> {
         let conn = &command.conn_param;
         let private_data = said(&conn.private_data, conn.private_data_len, ANSWER_BYTES)?;
@@ -474,27 +440,37 @@ impl Service {
     }
 
     fn set_option(&self, command: &rdma_ucm_set_option) -> Result<(), Errno> {
-        /// `RDMA_OPTION_ID`, whose options but the next (type of service, address reuse, families)
-        /// change nothing on wires of this machine.
+        /// `RDMA_OPTION_ID`, whose options but the next two (type of service, address reuse) change
+        /// nothing on wires of this machine.
         const ID: u32 = 0;
+        /// `RDMA_OPTION_ID_AFONLY`: an int.
+        const ONE_FAMILY: u32 = 2;
         /// `RDMA_OPTION_ID_ACK_TIMEOUT`: a byte, as queue pairs have it.
         const ACK_TIMEOUT: u32 = 3;
         if command.level != ID {
             return Err(Errno(libc::ENOSYS));
         }
-        let ack_timeout = match (command.optname, command.optlen) {
+        let mut ack_timeout = None;
+        let mut is_one_family = None;
+        match (command.optname, command.optlen) {
             (ACK_TIMEOUT, 1) => {
                 let value: *const u8 = std::ptr::with_exposed_provenance(command.optval as usize);
-                Some(promised!(value.read()))
+                ack_timeout = Some(promised!(value.read()));
             }
-            (ACK_TIMEOUT, _) => return Err(Errno::INVALID),
-            _ => None,
-        };
+            (ONE_FAMILY, 4) => {
+                let value: *const c_int =
+                    std::ptr::with_exposed_provenance(command.optval as usize);
+                is_one_family = Some(promised!(value.read_unaligned()) != 0);
+            }
+            (ACK_TIMEOUT | ONE_FAMILY, _) => return Err(Errno::INVALID),
+            _ => {}
+        }
         if ack_timeout.is_some_and(|timeout| timeout > 31) {
             return Err(Errno::INVALID);
         }
         self.with(command.id, |id| {
             id.ack_timeout = ack_timeout.or(id.ack_timeout);
+            id.is_one_family = is_one_family.unwrap_or(id.is_one_family);
             Ok(())
         })
     }

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
 
 use ferrocx_verbs_lite::cm::{
-    CmListener, ConnId, ConnRequest, DatagramAnswer, DatagramListener, DatagramQuestion,
-    DatagramRequest, End, State,
+    ConnId, DatagramAnswer, DatagramQuestion, DatagramRequest, End, State,
 };
 use ferrocx_verbs_lite::{Path, Qpn};
 
@@ -14,25 +14,22 @@ use super::kernel::{
     event, filled, ib_uverbs_ah_attr, ib_uverbs_global_route, rdma_ucm_conn_param,
     rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
-use super::places::Place;
+use super::listen::{Family, Port, Request};
 use super::{Event, Table};
-use crate::node::Node;
+use crate::node::{Node, lock};
 
 /// What an id is.
 #[derive(Debug)]
 pub(super) enum Life {
     /// Neither end of anything yet.
     New,
+    /// For connections, or for questions about datagrams, which two ids may share a port for.
     Listening {
-        listener: CmListener,
-        _place: Option<Place>,
+        port: Arc<Mutex<Port>>,
+        family: Family,
     },
     Conn(ConnId),
     /// The same for datagrams: services are found, and nothing is kept.
-    Serving {
-        listener: DatagramListener,
-        _place: Option<Place>,
-    },
     Asking(DatagramQuestion),
     Asked(DatagramRequest),
     /// A question that was answered.
@@ -63,6 +60,8 @@ pub(super) struct Id {
     pub(super) told: State,
     /// The process of its peer has ended without a word, and the program was told so.
     pub(super) is_orphan: bool,
+    /// Its address of IPv6 is not for IPv4, too.
+    pub(super) is_one_family: bool,
     /// How long its queue pair waits for acknowledgements, where the program has said it.
     pub(super) ack_timeout: Option<u8>,
     /// Events that the program has taken.
@@ -93,6 +92,7 @@ impl Id {
             is_active: false,
             told: State::Ended,
             is_orphan: false,
+            is_one_family: false,
             ack_timeout: None,
             reported: 0,
             groups: HashMap::new(),
@@ -273,44 +273,12 @@ fn requested(listener: &Id, local: IpAddr, peer: SocketAddr, life: Life) -> Id {
     }
 }
 
-/// A peer asks for a connection: what it is, the peer, and what the listener is told.
-fn connection(request: ConnRequest) -> (Life, SocketAddr, rdma_ucm_event_resp) {
-    let mut response = rdma_ucm_event_resp::default();
-    let (private_data, private_data_len) = filled(&request.private_data());
-    let (retry_count, rnr_retry_count) = request.retry_counts();
-    response.set_conn(&rdma_ucm_conn_param {
-        qp_num: request.remote_qpn().0,
-        private_data,
-        private_data_len,
-        // What the peer starts is served here, and the other way round.
-        responder_resources: request.initiator_depth(),
-        initiator_depth: request.responder_resources(),
-        flow_control: 1,
-        retry_count,
-        rnr_retry_count,
-        ..Default::default()
-    });
-    let peer = request.peer();
-    (Life::Conn(request.into_id()), peer, response)
-}
-
-/// A peer asks for a queue pair, likewise.
-fn question(request: DatagramRequest) -> (Life, SocketAddr, rdma_ucm_event_resp) {
-    let mut response = rdma_ucm_event_resp::default();
-    (response.param.private_data, response.param.private_data_len) =
-        filled(&request.private_data());
-    let peer = request.peer();
-    (Life::Asked(request), peer, response)
-}
-
 impl Id {
     /// What a peer asks this listener for.
-    fn take_request(&mut self) -> Option<(Life, SocketAddr, rdma_ucm_event_resp)> {
-        match &mut self.life {
-            Life::Listening { listener, .. } => listener.poll().map(connection),
-            Life::Serving { listener, .. } => listener.poll().map(question),
-            _ => None,
-        }
+    fn take_request(&self) -> Option<Request> {
+        let Life::Listening { port, family } = &self.life else { return None };
+        let is_alone = Arc::strong_count(port) == 1;
+        lock(port).take(*family, is_alone)
     }
 }
 
@@ -331,7 +299,7 @@ impl Table {
     /// Takes what peers ask listeners for, for each the next that its program is to be told of: the
     /// others wait among those that its backlog has room for.
     pub(super) fn take_requests(&mut self, local: IpAddr) {
-        let listens = |id: &Id| matches!(id.life, Life::Listening { .. } | Life::Serving { .. });
+        let listens = |id: &Id| matches!(id.life, Life::Listening { .. });
         let listening: Vec<u32> =
             self.ids.iter().filter(|(_, id)| listens(id)).map(|(number, _)| *number).collect();
         for of in listening {

@@ -10,6 +10,7 @@
 //!
 //! - A [`Service`] is the process's; a file is a [`Channel`]: events in order, and an eventfd.
 //! - [`id`] has the ids, and makes events of what becomes of their connections.
+//! - [`listen`] has their ports, which an id of IPv4 and one of IPv6 may share.
 //! - [`places`] finds the node behind an address of this machine that is no node's own.
 //!
 //! # What it does not do
@@ -22,6 +23,7 @@ mod commands;
 mod copy;
 mod id;
 pub(crate) mod kernel;
+mod listen;
 mod places;
 
 pub(super) use calls::serve_librdmacm;
