@@ -50,7 +50,7 @@ pub(crate) mod rdma_cm;
 pub(crate) mod refused;
 mod rights;
 mod rules;
-mod signals;
+pub(crate) mod signals;
 mod srq;
 mod text;
 mod tree;

@@ -6,8 +6,12 @@
 //! never begins again, and does not learn which signal came. So it begins again where that is what
 //! every handler of the process asks for.
 
+//!
+//! Threads of this library take none of the program's signals: one that keeps them from its own
+//! threads and waits for them by `signalfd` or `sigwait`, as tgtd does, would be ended by them.
+
 use std::ffi::c_int;
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 
 /// Signals that a thread gets for what it does itself: they do not come while it waits.
 const OWN: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP];
@@ -30,4 +34,23 @@ pub(super) fn are_restarted() -> bool {
             !is_handled || action.sa_flags & libc::SA_RESTART != 0
         })
     })
+}
+
+/// Runs something, and holds back from this thread what comes for the process meanwhile. Threads
+/// that are started by it hold that back as long as they live.
+pub(crate) fn held_back<T>(run: impl FnOnce() -> T) -> T {
+    // SAFETY: numbers, for which zeros are a value.
+    let (mut held, mut before): (libc::sigset_t, libc::sigset_t) = unsafe { std::mem::zeroed() };
+    // SAFETY: sets of this function's, and signals that the system has.
+    unsafe {
+        libc::sigfillset(&raw mut held);
+        for signal in OWN {
+            libc::sigdelset(&raw mut held, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut before);
+    }
+    let result = run();
+    // SAFETY: the set that the call above has filled.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()) };
+    result
 }

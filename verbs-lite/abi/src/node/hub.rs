@@ -13,6 +13,7 @@ use ferrocx_verbs_lite::{CompletionChannel, Cq, RdmaContext, VerbsError};
 
 use super::live::Live;
 use super::lock;
+use crate::face::signals::held_back;
 use crate::files;
 
 /// Channels of a hub before there is another one, as long as there are vectors.
@@ -85,7 +86,8 @@ impl Hub {
         let hub = Arc::new(Self { inner, _live: Live::new() });
         let weak = Arc::downgrade(&hub);
         let run = move || serve(&file, &weak);
-        thread::Builder::new().name("ferrocx-events".into()).spawn(run)?;
+        let thread = thread::Builder::new().name("ferrocx-events".into());
+        held_back(|| thread.spawn(run))?;
         Ok(hub)
     }
 
@@ -137,5 +139,44 @@ fn serve(file: &OwnedFd, hub: &Weak<Hub>) {
         files::wait(file.as_fd());
         let Some(hub) = hub.upgrade() else { return };
         hub.hand_out();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use super::Hub;
+    use crate::node::Node;
+
+    /// Whether a thread holds a signal back. Source: proc(5), `SigBlk`.
+    fn holds_back(task: &str, signal: libc::c_int) -> bool {
+        let status = fs::read_to_string(format!("/proc/self/task/{task}/status")).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+    }
+
+    #[test]
+    fn threads_of_this_library_take_no_signals_of_the_program() {
+        let node = Node::open().unwrap();
+        let _hub = Hub::new(&node.context, 1).unwrap();
+        let ours = || -> Vec<String> {
+            let tasks = fs::read_dir("/proc/self/task").unwrap();
+            let names = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());
+            let comm = |task: &String| fs::read_to_string(format!("/proc/self/task/{task}/comm"));
+            names.filter(|task| comm(task).is_ok_and(|name| name.starts_with("ferrocx-"))).collect()
+        };
+        // Threads name themselves.
+        while ours().len() < 2 {
+            thread::yield_now();
+        }
+        for task in &ours() {
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR2, libc::SIGCHLD] {
+                assert!(holds_back(task, signal), "signal {signal}");
+            }
+            assert!(!holds_back(task, libc::SIGSEGV), "what it does itself");
+        }
+        let this = rustix::thread::gettid().as_raw_nonzero().to_string();
+        assert!(!holds_back(&this, libc::SIGUSR2), "the caller has its own signals back");
     }
 }

@@ -35,6 +35,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
 use crate::face::life::Process;
+use crate::face::signals::held_back;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, MacAddr};
@@ -267,11 +268,14 @@ impl Node {
         }
         // One that is about to end still has its address, or its adapter.
         Live::wait_for_none();
-        let opened = match setting("FERROCX_DEVICE").filter(|device| device != "model") {
-            Some(pci) => adapter::open(pci)?,
-            None => Self::open_model()?,
-        };
-        thread::start(&opened)?;
+        let opened = held_back(|| {
+            let opened = match setting("FERROCX_DEVICE").filter(|device| device != "model") {
+                Some(pci) => adapter::open(pci)?,
+                None => Self::open_model()?,
+            };
+            thread::start(&opened)?;
+            Ok::<_, io::Error>(opened)
+        })?;
         *node = (process::id(), Arc::downgrade(&opened));
         Ok(opened)
     }
