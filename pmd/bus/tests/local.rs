@@ -215,6 +215,17 @@ fn a_device_that_is_gone_reads_as_ones() {
     device.set_gone(false);
     assert_eq!(bar(&driver).read_be32(0x230), 0x1234);
     assert_eq!(device.poll_write(), None);
+    // So is its memory, to those whose accesses are trapped.
+    with_memory(&device);
+    device.bar_write(0xe000, &[5; 8]).expect("aligned");
+    device.set_gone(true);
+    device.bar_write(0xe000, &[6; 8]).expect("aligned");
+    let mut bytes = [0; 8];
+    device.bar_read(0xe000, &mut bytes);
+    assert_eq!(bytes, [0xff; 8]);
+    device.set_gone(false);
+    device.bar_read(0xe000, &mut bytes);
+    assert_eq!(bytes, [5; 8]);
 }
 
 #[test]

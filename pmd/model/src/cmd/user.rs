@@ -81,8 +81,9 @@ fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
     remove! {
         tirs DESTROY_TIR rqts DESTROY_RQT qps DESTROY_QP sqs DESTROY_SQ rqs DESTROY_RQ
         tiss DESTROY_TIS rmps DESTROY_RMP xrc_srqs DESTROY_XRC_SRQ mkeys DESTROY_MKEY
-        cqs DESTROY_CQ flow_counters DEALLOC_FLOW_COUNTER q_counters DEALLOC_Q_COUNTER umems DESTROY_UMEM tds DEALLOC_TRANSPORT_DOMAIN
-        pds DEALLOC_PD xrcds DEALLOC_XRCD uars DEALLOC_UAR
+        cqs DESTROY_CQ flow_counters DEALLOC_FLOW_COUNTER q_counters DEALLOC_Q_COUNTER
+        umems DESTROY_UMEM tds DEALLOC_TRANSPORT_DOMAIN pds DEALLOC_PD xrcds DEALLOC_XRCD
+        uars DEALLOC_UAR
     }
     !left
 }
