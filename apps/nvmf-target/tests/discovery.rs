@@ -4,16 +4,17 @@ mod common;
 
 use std::time::Duration;
 
-use common::{NQN, with_target};
-use ferrocx_nvmf_target::controller::Subsystem;
-use ferrocx_nvmf_target::host::{Host, HostConfig};
+use common::{BLOCK, NQN, between, with_target};
+use ferrocx_nvmf_target::controller::{Settings, Subsystem};
+use ferrocx_nvmf_target::host::{Host, HostConfig, keyed, one};
 use ferrocx_nvmf_target::proto::connect::DISCOVERY_NQN;
 use ferrocx_nvmf_target::proto::identify::{cns, events};
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
-use ferrocx_nvmf_target::proto::sqe::{Sqe, admin};
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
+use ferrocx_nvmf_target::transport::ServerConfig;
 
 fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
@@ -60,5 +61,28 @@ fn a_host_sees_what_it_may_connect_to_and_hears_of_changes() {
         assert!(host.identify(cns::NAMESPACE, 1).is_err());
         assert!(host.log(lid::SMART, 0, 512).is_err());
         host.keep_alive().unwrap();
+    });
+}
+
+/// ADRFAM 2, and hosts connect to the address that they are told.
+#[test]
+fn it_is_the_same_by_ipv6() {
+    let sizes = (1, Settings::default(), ServerConfig::default());
+    between(["fd00::9:1", "fd00::9:2"], sizes, |here| {
+        let mut host = Host::open(&here.base, &HostConfig::new(DISCOVERY_NQN)).unwrap();
+        host.set_property(property::CC, 0x0046_0001).unwrap();
+        let entry = host.log(lid::DISCOVERY, 2048, 1024).unwrap();
+        assert_eq!(entry[..4], [1, 2, 2, 4]);
+        assert_eq!(&entry[512..522], b"fd00::9:1 ");
+        let host = here.host();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        let (_memory, mr) = host.memory(2 * BLOCK).unwrap();
+        let (mut from, to) = (mr.buf(0..BLOCK).unwrap(), mr.buf(BLOCK..2 * BLOCK).unwrap());
+        from.copy_in(0, &[0x66; BLOCK]).unwrap();
+        for (opcode, buf) in [(io::WRITE, &from), (io::READ, &to)] {
+            let sqe = Sqe::blocks(opcode, 0, 1, (7, 1), keyed(buf));
+            assert_eq!(one(&mut queue, sqe).unwrap().status(), Status::SUCCESS);
+        }
+        assert_eq!(to.to_vec(), [0x66; BLOCK]);
     });
 }

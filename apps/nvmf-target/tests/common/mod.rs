@@ -92,7 +92,8 @@ impl Here {
 
 fn rdma(port: &Port, address: IpAddr) -> RdmaContext {
     let context = port.rdma().unwrap();
-    context.add_gid(GidConfig { address, prefix_len: 24, gateway: None, vlan: None }).unwrap();
+    let prefix_len = if address.is_ipv4() { 24 } else { 64 };
+    context.add_gid(GidConfig { address, prefix_len, gateway: None, vlan: None }).unwrap();
     context
 }
 
@@ -157,6 +158,15 @@ pub fn with_cores(
     config: ServerConfig,
     test: impl FnOnce(&Here),
 ) {
+    between(["10.9.0.1", "10.9.0.2"], (cores, settings, config), test);
+}
+
+/// Runs a test against a running target of this address, with a host of the other.
+pub fn between(
+    [target, host]: [&str; 2],
+    (cores, settings, config): (usize, Settings, ServerConfig),
+    test: impl FnOnce(&Here),
+) {
     static NUMBER: AtomicU16 = AtomicU16::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     // A switch of its own for each test.
@@ -166,7 +176,7 @@ pub fn with_cores(
         Port::open_with(&name, PortConfig::default()).unwrap()
     };
     let (far, near) = (open(1), open(2));
-    let at: SocketAddr = "10.9.0.1:4420".parse().unwrap();
+    let at = SocketAddr::new(target.parse().unwrap(), 4420);
     let served = rdma(&far, at.ip());
     let mut server = Server::new(&served, Target::new(settings), &config).unwrap();
     let mut other = None;
@@ -183,7 +193,7 @@ pub fn with_cores(
     } else {
         offer(&mut server);
     }
-    let context = rdma(&near, [10, 9, 0, 2].into());
+    let context = rdma(&near, host.parse().unwrap());
     let pd = context.alloc_pd().unwrap();
     let cm = ConnectionManager::open(&context, &CmConfig::default()).unwrap();
     let (changes, received) = channel();
