@@ -5,7 +5,7 @@ mod common;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, NQN, with};
+use common::{BLOCK, NQN, with, with_target};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{
     Base, Host, HostConfig, HostError, HostQueue, Joining, QueueConfig,
@@ -156,5 +156,40 @@ fn queues_are_made_one_at_a_turn() {
         let is_apart = |(_, apart): &(u32, Duration)| *apart >= Duration::from_micros(900);
         assert!(turns.len() == COUNT as usize && turns[1..].iter().all(is_apart), "{turns:?}");
         drop(joining);
+    });
+}
+
+/// The port that they have called is no more: those that the target has heard of come up or are
+/// gone, and nothing of them is left.
+#[test]
+fn a_port_goes_while_queues_of_it_come_up() {
+    with_target(|here| {
+        let mut came_up = 0;
+        for round in 0..8 {
+            let begin = |_| Joining::begin(&here.base, &QueueConfig::default()).unwrap();
+            let mut coming: Vec<Joining> = (0..12).map(begin).collect();
+            // One is made in a millisecond at most.
+            std::thread::sleep(Duration::from_millis(round));
+            assert!(here.change(|server| server.listen_no_more(4420)));
+            let (begun, mut came) = (Instant::now(), Vec::new());
+            while !coming.is_empty() {
+                assert!(
+                    begun.elapsed() < Duration::from_secs(60),
+                    "{} come for ever",
+                    coming.len()
+                );
+                here.base.cm.poll();
+                let polled = coming.drain(..).filter_map(|it| it.poll().ok());
+                let (joined, others): (Vec<_>, Vec<_>) = polled.partition(Result::is_ok);
+                came.extend(joined.into_iter().flatten());
+                coming = others.into_iter().filter_map(Result::err).collect();
+            }
+            came_up += came.len();
+            drop(came);
+            here.until_queues(0);
+            here.change(|server| server.listen(4420).unwrap());
+        }
+        assert!((1..8 * 12).contains(&came_up), "{came_up} came up");
+        here.host();
     });
 }
