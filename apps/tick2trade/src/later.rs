@@ -2,11 +2,16 @@
 //! disk that hangs hold up whoever writes to them, for ever if need be.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What may wait at a time.
 const WAITING: usize = 16;
+/// How often it is looked whether all is done.
+const LOOK: Duration = Duration::from_millis(1);
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -14,8 +19,11 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(crate) struct Later {
     /// `None` behind its end.
-    thread: Option<(SyncSender<Job>, JoinHandle<()>)>,
-    dropped: u64,
+    jobs: Option<SyncSender<Job>>,
+    /// Things that were asked for, those of them that found room, and those that are done.
+    asked: u64,
+    taken: u64,
+    done: Arc<AtomicU64>,
 }
 
 impl Later {
@@ -25,27 +33,36 @@ impl Later {
     /// The system's: no thread can be made.
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let (jobs, waiting) = sync_channel::<Job>(WAITING);
-        let thread = thread::Builder::new().name(name.into()).spawn(move || {
-            waiting.into_iter().for_each(|job| job());
+        let done = Arc::<AtomicU64>::default();
+        let count = Arc::clone(&done);
+        thread::Builder::new().name(name.into()).spawn(move || {
+            for job in waiting {
+                job();
+                count.fetch_add(1, Ordering::Release);
+            }
         })?;
-        Ok(Self { thread: Some((jobs, thread)), dropped: 0 })
+        Ok(Self { jobs: Some(jobs), asked: 0, taken: 0, done })
     }
 
     /// Has it done; what finds 16 waiting is not, and is counted.
     pub(crate) fn run(&mut self, job: impl FnOnce() + Send + 'static) {
-        let is_taken =
-            self.thread.as_ref().is_some_and(|(jobs, _)| jobs.try_send(Box::new(job)).is_ok());
-        self.dropped += u64::from(!is_taken);
+        let is_taken = self.jobs.as_ref().is_some_and(|jobs| jobs.try_send(Box::new(job)).is_ok());
+        self.asked += 1;
+        self.taken += u64::from(is_taken);
     }
 
-    /// Waits until all is done; says how many things were not. Nothing is done from then on.
-    pub(crate) fn finish(&mut self) -> u64 {
-        if let Some((jobs, thread)) = self.thread.take() {
-            drop(jobs);
-            // One that panicked has said so.
-            let _ = thread.join();
+    /// Waits until all is done, and no longer than `patience`; says how many things were not.
+    /// Nothing is taken from then on.
+    pub(crate) fn finish(&mut self, patience: Duration) -> u64 {
+        self.jobs = None;
+        let until = Instant::now() + patience;
+        loop {
+            let done = self.done.load(Ordering::Acquire);
+            if done == self.taken || Instant::now() >= until {
+                return self.asked - done;
+            }
+            thread::sleep(LOOK);
         }
-        self.dropped
     }
 }
 
@@ -73,8 +90,10 @@ mod tests {
             later.run(move || said.send(number).unwrap());
         }
         assert!(heard.try_recv().is_err(), "one after the other");
+        // Nor does the end wait for ever, and what is stuck is counted then.
+        assert_eq!(later.finish(3 * LOOK), WAITING as u64 + 4);
         drop((go, said));
-        assert_eq!(later.finish(), 3);
+        assert_eq!(later.finish(Duration::from_secs(60)), 3);
         assert!(heard.into_iter().eq(1..=WAITING));
     }
 }

@@ -251,8 +251,8 @@ pub fn trader_config(venue: &VenueConfig) -> TraderConfig {
         timeout_ms: 15_000,
         // A machine that is busy beside is not an exchange that is silent.
         answer_timeout_ms: 15_000,
-        // Nor is one that others have for a while a trader's.
-        away_ms: 1_000,
+        // And what it keeps waiting is to be measured.
+        away_ms: 15_000,
         cancels_at_start: false,
         engine: EngineConfig {
             // The exchange answers every request, if it is given the time.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use core_affinity::CoreId;
@@ -27,6 +28,8 @@ use crate::trader::Trader;
 
 /// How long the exchange may take to answer at the end, and the connection to close, ns each.
 const CLOSE_NS: u64 = 2_000_000_000;
+/// How long what was to be written may take then, each.
+const FLUSH: Duration = Duration::from_secs(2);
 
 /// The file that the command line names, or the example, with what the command line says instead.
 ///
@@ -260,9 +263,10 @@ impl<S: Strategy> Run<'_, S> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
         // Nothing is left that would have to wait for who reads nothing.
-        self.kills.finish();
-        self.warnings.finish();
-        if let count @ 1.. = self.reports.finish() {
+        for later in [&mut self.kills, &mut self.warnings] {
+            later.finish(FLUSH);
+        }
+        if let count @ 1.. = self.reports.finish(FLUSH) {
             say(&format!("{count} reports were not written: nobody read them\n"), io::stderr());
         }
         let written = self.write_all_of_it();
