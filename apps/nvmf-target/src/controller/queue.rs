@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use super::auth::{Auth, Proof};
 use crate::proto::cm::Request;
@@ -94,6 +95,13 @@ impl Queue {
         self.head += 1;
         if self.head >= self.entries {
             self.head = 0;
+        }
+    }
+
+    /// Its core has stood still for a time, and did not hear its host.
+    pub fn was_unheard(&mut self, time: Duration, now: Duration) {
+        if let Some(auth) = &mut self.auth {
+            auth.was_unheard(time, now);
         }
     }
 

@@ -53,6 +53,7 @@ impl Server {
         let (mut first, mut is_shared) = (None, false);
         for (qp, session) in self.sessions.iter_mut() {
             let link = &mut session.link;
+            link.queue.was_unheard(unheard, now);
             link.since = now.min(link.since + unheard);
             link.heard_at = now.min(link.heard_at + unheard);
             if matches!(link.queue.role, Role::Io(_)) {

@@ -402,6 +402,11 @@ impl Auth {
         if self.lacks_power() { None } else { self.held.take() }
     }
 
+    /// Gives the host the time once more in which nobody heard it.
+    pub(super) fn was_unheard(&mut self, time: Duration, now: Duration) {
+        self.since = now.min(self.since + time);
+    }
+
     /// Why the queue is to end; said once.
     fn take_end(&mut self, now: Duration) -> Option<&'static str> {
         if self.lacks_power() {

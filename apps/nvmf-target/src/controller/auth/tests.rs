@@ -212,6 +212,19 @@ fn the_time_that_a_power_takes_is_not_the_hosts() {
 }
 
 #[test]
+fn nor_is_the_time_in_which_nobody_heard_it() {
+    let mut auth = auth(&[], &[Hash::Sha256]);
+    let hour = Duration::from_secs(3600);
+    auth.was_unheard(hour, START + hour + PATIENCE / 2);
+    assert_eq!(auth.take_end(START + hour + PATIENCE), None);
+    assert!(auth.take_end(START + hour + PATIENCE * 2).is_some());
+    // One that came late was not there all of that time.
+    let mut auth = Auth::new(key(&[], &[Hash::Sha256]), START + hour, None);
+    auth.was_unheard(hour, START + hour);
+    assert!(auth.take_end(START + hour + PATIENCE * 2).is_some());
+}
+
+#[test]
 fn it_can_be_done_again_and_a_failure_then_counts() {
     let mut auth = auth(&[Group::Null], &[Hash::Sha256]);
     assert_eq!(talk(&mut auth, &keys(), START), Ok(()));
