@@ -1,6 +1,7 @@
 //! Event files: readable as long as something waits, in whatever mode the program has set.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -39,7 +40,8 @@ pub(crate) fn clear(fd: impl AsFd) {
     }
 }
 
-/// Waits until a file is readable; `false` if a signal came.
-pub(crate) fn wait(fd: BorrowedFd<'_>) -> bool {
-    is_readable(fd, None).is_ok()
+/// Waits until a file is readable, or for `longest`; `false` if a signal came.
+pub(crate) fn wait(fd: BorrowedFd<'_>, longest: Option<Duration>) -> bool {
+    let timeout = longest.and_then(|longest| Timespec::try_from(longest).ok());
+    is_readable(fd, timeout.as_ref()).is_ok()
 }

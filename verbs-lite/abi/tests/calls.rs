@@ -517,6 +517,12 @@ fn who_waits_is_told_that_there_is_nothing_to_wait_for_any_more() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn who_waits_may_be_cancelled() {
+    World::open(api(), false).ends_after_cancelled_waiters();
+}
+
+#[test]
 fn nobody_reaches_what_a_program_left_when_it_closed_its_device() {
     const RETRY_EXCEEDED: i32 = 12;
     let [world, other] = [(); 2].map(|()| World::open(api(), false));

@@ -8,10 +8,11 @@ use ferrocx_prm::eqe::EventType;
 
 use super::context::{Context, Kind, Queued, Shared, Told};
 use super::srq::SharedQueue;
+use super::wait::{GO_ON, nap, waits};
 use super::{Errno, set_errno, signals};
 use crate::abi::{event, ibv_async_event, ibv_context};
 use crate::files;
-use crate::node::{Listener, lock};
+use crate::node::{Listener, WHILE, lock};
 
 impl Shared {
     /// Lets events be about an object.
@@ -35,7 +36,7 @@ impl Shared {
                 return;
             }
             drop(events);
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            nap();
         }
     }
 
@@ -105,13 +106,21 @@ impl Listener for Shared {
     }
 }
 
-pub(crate) unsafe extern "C" fn ibv_get_async_event(
+/// A part of [`ibv_get_async_event`].
+unsafe extern "C" fn get_async_event(
     context: *mut ibv_context,
     event: *mut ibv_async_event,
 ) -> c_int {
-    let next = promised!(Context::of(context)).and_then(|shared| next_event(shared));
-    match next {
-        Ok(next) => {
+    let shared = match promised!(Context::of(context)) {
+        Ok(shared) => shared,
+        Err(errno) => {
+            set_errno(errno);
+            return -1;
+        }
+    };
+    let result = match next_event(shared) {
+        Ok(None) => return GO_ON,
+        Ok(Some(next)) => {
             promised!(event.write(next));
             0
         }
@@ -119,33 +128,38 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
             set_errno(errno);
             -1
         }
-    }
+    };
+    shared.waiters.leave();
+    result
 }
 
-/// The next event, which is waited for if the file blocks.
-fn next_event(shared: &Shared) -> Result<ibv_async_event, Errno> {
+waits! {
+    fn ibv_get_async_event(context: *mut ibv_context, event: *mut ibv_async_event)
+        by get_async_event
+}
+
+/// The next event, which is waited for if the file blocks; `None` after a while.
+fn next_event(shared: &Shared) -> Result<Option<ibv_async_event>, Errno> {
     shared.here()?;
-    let waiter = shared.waiters.enter();
-    loop {
-        waiter.goes_on()?;
-        let mut events = lock(&shared.events);
-        if let Some(Queued { event: next, about }) = events.waiting.pop_front() {
-            if events.waiting.is_empty() {
-                files::clear(&shared.event_fd);
-            }
-            if let Some(told) = about.and_then(|about| events.objects.get_mut(&about)) {
-                told.unacknowledged += 1;
-            }
-            return Ok(next);
+    shared.waiters.enter()?;
+    let mut events = lock(&shared.events);
+    if let Some(Queued { event: next, about }) = events.waiting.pop_front() {
+        if events.waiting.is_empty() {
+            files::clear(&shared.event_fd);
         }
-        drop(events);
-        if !files::is_blocking(&shared.event_fd) {
-            return Err(Errno(libc::EAGAIN));
+        if let Some(told) = about.and_then(|about| events.objects.get_mut(&about)) {
+            told.unacknowledged += 1;
         }
-        if !files::wait(shared.event_fd.as_fd()) && !signals::are_restarted() {
-            return Err(Errno(libc::EINTR));
-        }
+        return Ok(Some(next));
     }
+    drop(events);
+    if !files::is_blocking(&shared.event_fd) {
+        return Err(Errno(libc::EAGAIN));
+    }
+    if !files::wait(shared.event_fd.as_fd(), Some(WHILE)) && !signals::are_restarted() {
+        return Err(Errno(libc::EINTR));
+    }
+    Ok(None)
 }
 
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {

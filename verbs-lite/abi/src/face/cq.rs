@@ -7,7 +7,6 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use ferrocx_verbs_lite as verbs;
 use ferrocx_verbs_lite::{CqEntry, Notify};
@@ -17,6 +16,7 @@ use super::context::{Context, Kind, Shared};
 use super::life::Users;
 use super::lock::{Held, Lock};
 use super::pair::{Member, Out};
+use super::wait::{GO_ON, nap, waits};
 use super::{Errno, give_out, set_errno, signals, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
@@ -373,7 +373,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let is_open =
         || queue.given.load(Ordering::Acquire) != queue.acknowledged.load(Ordering::Acquire);
     while is_open() {
-        std::thread::sleep(Duration::from_millis(1));
+        nap();
     }
     drop(promised!(take_back::<Queue, _>(cq)));
     0
@@ -397,45 +397,41 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
     0
 }
 
-/// The next queue that has an event, which is waited for if the channel's file blocks.
-fn next_event(channel: &Channel) -> Result<*mut ibv_cq, Errno> {
+/// The next queue that has an event, which is waited for if the channel's file blocks; `None` after
+/// a while.
+fn next_event(channel: &Channel) -> Result<Option<*mut ibv_cq>, Errno> {
     channel.shared.here()?;
-    let take = || {
-        let mut inner = lock(&channel.inner);
-        let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(inner.next()?);
+    let mut inner = lock(&channel.inner);
+    if let Some(face) = inner.next() {
+        let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(face);
         let queue = promised!(Queue::of(face));
         queue.given.fetch_add(1, Ordering::AcqRel);
         queue.news.fetch_add(1, Ordering::AcqRel);
-        drop(inner);
-        Some(face)
-    };
-    if let Some(face) = take() {
-        return Ok(face);
+        return Ok(Some(face));
     }
-    let waiter = channel.waiters.enter();
+    drop(inner);
+    channel.waiters.enter()?;
     // The descriptor stays open as long as the channel does.
     let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
-    loop {
-        if !files::is_blocking(fd) {
-            return Err(Errno(libc::EAGAIN));
-        }
-        if !channel.shared.node.wait(fd) && !signals::are_restarted() {
-            return Err(Errno(libc::EINTR));
-        }
-        waiter.goes_on()?;
-        if let Some(face) = take() {
-            return Ok(face);
-        }
+    if !files::is_blocking(fd) {
+        return Err(Errno(libc::EAGAIN));
     }
+    if !channel.shared.node.wait(fd) && !signals::are_restarted() {
+        return Err(Errno(libc::EINTR));
+    }
+    Ok(None)
 }
 
-pub(crate) unsafe extern "C" fn ibv_get_cq_event(
+/// A part of [`ibv_get_cq_event`].
+unsafe extern "C" fn get_cq_event(
     channel: *mut ibv_comp_channel,
     cq: *mut *mut ibv_cq,
     cq_context: *mut *mut c_void,
 ) -> c_int {
-    match next_event(promised!(Channel::of(channel))) {
-        Ok(face) => {
+    let channel = promised!(Channel::of(channel));
+    let result = match next_event(channel) {
+        Ok(None) => return GO_ON,
+        Ok(Some(face)) => {
             promised!({
                 cq.write(face);
                 cq_context.write((*face).cq_context);
@@ -446,5 +442,15 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
             set_errno(errno);
             -1
         }
-    }
+    };
+    channel.waiters.leave();
+    result
+}
+
+waits! {
+    fn ibv_get_cq_event(
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        cq_context: *mut *mut c_void
+    ) by get_cq_event
 }

@@ -1,11 +1,12 @@
 //! How long objects live: as long as others need them, and in the process that made them.
 
+use std::cell::RefCell;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
-use std::time::Duration;
 
 use super::Errno;
+use super::wait::nap;
 
 /// Those who need an object, which is destroyed only when there are none: what is made in a domain,
 /// the queue pairs of a queue. Each of them holds a clone; the object itself may have several
@@ -41,41 +42,57 @@ impl Users {
 /// Threads that wait for something of an object, which may end meanwhile: where a thread that waits
 /// in the kernel stays there, and never looks at the object again, these are told.
 #[derive(Debug, Default)]
-pub(super) struct Waiters {
+pub(super) struct Waiters(Arc<Waiting>);
+
+#[derive(Debug, Default)]
+struct Waiting {
     count: AtomicUsize,
     have_ended: AtomicBool,
 }
 
 /// A thread that waits, until this is dropped: as long as it lives, the object does.
 #[derive(Debug)]
-pub(super) struct Waiter<'a>(&'a Waiters);
+struct Waiter(Arc<Waiting>);
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        self.0.count.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+thread_local! {
+    /// What this thread waits for. One that is cancelled meanwhile leaves it when it ends.
+    static WAITS: RefCell<Vec<Waiter>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Waiters {
-    pub(super) fn enter(&self) -> Waiter<'_> {
-        self.count.fetch_add(1, Ordering::SeqCst);
-        Waiter(self)
+    /// Notes that this thread waits, until [`Waiters::leave`]; fails when there is nothing to wait
+    /// for any more.
+    pub(super) fn enter(&self) -> Result<(), Errno> {
+        WAITS.with_borrow_mut(|waits| {
+            if !waits.iter().any(|waiter| Arc::ptr_eq(&waiter.0, &self.0)) {
+                self.0.count.fetch_add(1, Ordering::SeqCst);
+                waits.push(Waiter(Arc::clone(&self.0)));
+            }
+        });
+        if self.0.have_ended.load(Ordering::SeqCst) { Err(Errno(libc::EBADF)) } else { Ok(()) }
+    }
+
+    /// Ends that. The object may end at once.
+    pub(super) fn leave(&self) {
+        let this = Arc::clone(&self.0);
+        WAITS.with_borrow_mut(|waits| waits.retain(|waiter| !Arc::ptr_eq(&waiter.0, &this)));
     }
 
     /// Ends the waiting before the object ends; `wake` makes them look.
     pub(super) fn end(&self, wake: impl Fn()) {
-        self.have_ended.store(true, Ordering::SeqCst);
-        while self.count.load(Ordering::SeqCst) > 0 {
+        self.0.have_ended.store(true, Ordering::SeqCst);
+        // What a thread does that is about to end, cancelled, is no wait any more.
+        self.leave();
+        while self.0.count.load(Ordering::SeqCst) > 0 {
             wake();
-            std::thread::sleep(Duration::from_millis(1));
+            nap();
         }
-    }
-}
-
-impl Waiter<'_> {
-    /// Fails when there is nothing to wait for any more.
-    pub(super) fn goes_on(&self) -> Result<(), Errno> {
-        if self.0.have_ended.load(Ordering::SeqCst) { Err(Errno(libc::EBADF)) } else { Ok(()) }
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.count.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -57,6 +57,7 @@ mod tree;
 mod unmapped;
 mod unsupported;
 mod vendor;
+mod wait;
 mod window;
 mod work;
 mod wr;

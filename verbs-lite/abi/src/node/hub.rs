@@ -136,7 +136,7 @@ impl Drop for Hub {
 fn serve(file: &OwnedFd, hub: &Weak<Hub>) {
     loop {
         // A signal is the program's business.
-        files::wait(file.as_fd());
+        files::wait(file.as_fd(), None);
         let Some(hub) = hub.upgrade() else { return };
         hub.hand_out();
     }

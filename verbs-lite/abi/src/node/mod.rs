@@ -31,11 +31,12 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::yield_now;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
 use crate::face::life::Process;
 use crate::face::signals::held_back;
+use crate::files;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, MacAddr};
@@ -69,6 +70,9 @@ const MIN_ACK_TIMEOUT_NS: u64 = 1_000_000_000;
 const SLEEP: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(500);
 const GLANCE: Duration = Duration::from_micros(50);
+/// A part of a wait for an event, after which the caller goes on waiting: so soon a thread ends that
+/// is cancelled meanwhile.
+pub(crate) const WHILE: Duration = Duration::from_millis(50);
 /// How long a caller polls for nothing, in nanoseconds, before it sleeps for a glance instead of
 /// giving its turn away: who sleeps is woken as soon as a peer calls, who yields waits until all
 /// others on its core had a turn.
@@ -398,15 +402,17 @@ impl Node {
         woken.is_ok_and(|woken| woken.has_worked)
     }
 
-    /// Sleeps until `fd` is readable, stepping the model meanwhile. `false` if a signal came.
+    /// Sleeps until `fd` is readable, or for [`WHILE`], stepping the model meanwhile. `false` if a
+    /// signal came.
     pub(crate) fn wait(&self, fd: BorrowedFd<'_>) -> bool {
         if self.model.is_none() {
-            return poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], None).is_ok();
+            return files::wait(fd, Some(WHILE));
         }
+        let start = Instant::now();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.step_all();
         let mut ready = is_readable(fd);
-        while ready == Ok(false) {
+        while ready == Ok(false) && start.elapsed() < WHILE {
             ready = self.sleep(&[fd], true, SLEEP).map(|woken| woken.is_ready);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What stock programs rely on besides what each call promises: signals that come while they wait,
 //! and objects that they leave behind.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::mem::zeroed;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -43,7 +43,55 @@ fn disturb(thread: libc::pthread_t, count: u32) {
 /// Regions that a test has left to their device.
 static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
+/// A call that waits for an event of an object.
+struct Wait {
+    call: unsafe extern "C-unwind" fn(*mut c_void, *mut u64, *mut u64) -> c_int,
+    object: *mut c_void,
+    out: [u64; 4],
+}
+
+/// Waits. A thread that is cancelled is unwound through this.
+extern "C-unwind" fn wait(of: *mut c_void) -> *mut c_void {
+    c!({
+        let of = of.cast::<Wait>();
+        let out = (&raw mut (*of).out).cast::<u64>();
+        ((*of).call)((*of).object, out, out.add(2));
+    });
+    null_mut()
+}
+
+/// Cancels a thread that waits; what who joins it is told.
+fn cancel(mut of: Wait) -> usize {
+    c!({
+        let (mut thread, mut result) = (0, null_mut());
+        let start: extern "C" fn(*mut c_void) -> *mut c_void =
+            std::mem::transmute(wait as extern "C-unwind" fn(*mut c_void) -> *mut c_void);
+        let of = (&raw mut of).cast();
+        assert_eq!(libc::pthread_create(&raw mut thread, std::ptr::null(), start, of), 0);
+        thread::sleep(Duration::from_millis(70));
+        assert_eq!(libc::pthread_cancel(thread), 0);
+        assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
+        result.addr()
+    })
+}
+
 impl World<'_> {
+    /// Cancels threads that wait for events, after which what they waited for can be ended.
+    #[allow(clippy::missing_transmute_annotations, reason = "the types are those of the field")]
+    pub(crate) fn ends_after_cancelled_waiters(self) {
+        /// `PTHREAD_CANCELED`.
+        const CANCELED: usize = usize::MAX;
+        let (api, context, out) = (self.api, self.context.0, [0; 4]);
+        let channel = c!((api.ibv_create_comp_channel)(context));
+        assert_eq!(c!(libc::fcntl((*context).async_fd, libc::F_SETFL, 0)), 0);
+        let call = c!(std::mem::transmute(api.ibv_get_cq_event));
+        assert_eq!(cancel(Wait { call, object: channel.cast(), out }), CANCELED);
+        let call = c!(std::mem::transmute(api.ibv_get_async_event));
+        assert_eq!(cancel(Wait { call, object: context.cast(), out }), CANCELED);
+        assert_eq!(c!((api.ibv_destroy_comp_channel)(channel)), 0);
+        assert_eq!(c!((api.ibv_close_device)(context)), 0);
+    }
+
     /// Lets threads wait for events, and signals come meanwhile. Handlers of the whole process are
     /// changed.
     pub(crate) fn is_disturbed(&self) {
