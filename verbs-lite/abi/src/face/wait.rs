@@ -2,9 +2,9 @@
 //! (`pthread_cancel`; MVAPICH2 ends its own thread of asynchronous events so).
 //!
 //! A thread that is cancelled is unwound, and frames of Rust may not be. So the wait is done in
-//! parts, each of them a call that returns; between them stands a frame of assembly alone. Elsewhere
-//! the library waits by system calls of its own, in which no thread is cancelled; only opening a
-//! device and `rdma_cm` use the C library's.
+//! parts, each of them a call that returns; between them stands a frame of assembly alone.
+//! Elsewhere the library waits by system calls of its own, in which no thread is cancelled; only
+//! opening a device and `rdma_cm` use the C library's.
 
 use std::ffi::c_int;
 use std::time::Duration;
