@@ -70,8 +70,8 @@ const MIN_ACK_TIMEOUT_NS: u64 = 1_000_000_000;
 const SLEEP: Duration = Duration::from_millis(1);
 const NAP: Duration = Duration::from_micros(500);
 const GLANCE: Duration = Duration::from_micros(50);
-/// A part of a wait for an event, after which the caller goes on waiting: so soon a thread ends that
-/// is cancelled meanwhile.
+/// A part of a wait for an event, after which the caller goes on waiting: so soon a thread ends
+/// that is cancelled meanwhile.
 pub(crate) const WHILE: Duration = Duration::from_millis(50);
 /// How long a caller polls for nothing, in nanoseconds, before it sleeps for a glance instead of
 /// giving its turn away: who sleeps is woken as soon as a peer calls, who yields waits until all
