@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use ferrocx_verbs_lite::cm::{
     ConnId, DatagramAnswer, DatagramQuestion, DatagramRequest, End, State,
@@ -15,7 +16,7 @@ use super::kernel::{
     rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
 use super::listen::{Family, Port, Request};
-use super::{Event, Table};
+use super::{Event, TIME_WAIT, Table};
 use crate::node::{Node, lock};
 
 /// What an id is.
@@ -34,6 +35,28 @@ pub(super) enum Life {
     Asked(DatagramRequest),
     /// A question that was answered.
     Found,
+}
+
+/// What the program was told of a peer whose process has ended without a word.
+#[derive(Debug)]
+pub(super) enum Parting {
+    /// Nothing: it is there, or has said goodbye.
+    None,
+    /// That the connection ended then.
+    Since(Instant),
+    /// That its numbers are free, too.
+    Over,
+}
+
+impl Parting {
+    /// Whether the numbers of the connection have just become free.
+    fn is_over_now(&mut self) -> bool {
+        let is_over = matches!(self, Self::Since(then) if then.elapsed() > TIME_WAIT);
+        if is_over {
+            *self = Self::Over;
+        }
+        is_over
+    }
 }
 
 /// An id.
@@ -58,8 +81,7 @@ pub(super) struct Id {
     pub(super) is_active: bool,
     /// The state of its connection that events were made for.
     pub(super) told: State,
-    /// The process of its peer has ended without a word, and the program was told so.
-    pub(super) is_orphan: bool,
+    pub(super) parting: Parting,
     /// Its address of IPv6 is not for IPv4, too.
     pub(super) is_one_family: bool,
     /// How long its queue pair waits for acknowledgements, where the program has said it.
@@ -91,7 +113,7 @@ impl Id {
             life: Life::New,
             is_active: false,
             told: State::Ended,
-            is_orphan: false,
+            parting: Parting::None,
             is_one_family: false,
             ack_timeout: None,
             reported: 0,
@@ -109,6 +131,13 @@ impl Id {
             self.life = Life::Found;
         }
         let Life::Conn(conn) = &self.life else { return };
+        if !matches!(self.parting, Parting::None) {
+            // Nobody answers our goodbye; what becomes of it is no news.
+            if self.parting.is_over_now() {
+                push(about(number, event::TIMEWAIT_EXIT));
+            }
+            return;
+        }
         let (was, is) = (self.told, conn.state());
         if was == is {
             return;
@@ -121,7 +150,7 @@ impl Id {
                 push(about(number, event::TIMEWAIT_EXIT));
             }
             State::TimeWait | State::Ended => {
-                let events = over(number, (was, is), conn.end(), self.is_orphan);
+                let events = over(number, (was, is), conn.end());
                 events.into_iter().flatten().for_each(push);
             }
             _ => {}
@@ -143,7 +172,7 @@ impl Id {
         {
             // Nobody will answer that; the program need not wait until it is given up.
             conn.disconnect();
-            self.is_orphan = true;
+            self.parting = Parting::Since(Instant::now());
             push(about(number, event::DISCONNECTED));
         }
     }
@@ -182,19 +211,14 @@ fn ended(number: u32, end: Option<End>, was: State, was_made: bool) -> Option<Ev
 
 /// What the program is told of a connection that is over: that it was made, if nobody has said so,
 /// that it ended, and that its numbers are free.
-fn over(
-    number: u32,
-    (was, is): (State, State),
-    end: Option<End>,
-    is_orphan: bool,
-) -> [Option<Event>; 3] {
+fn over(number: u32, (was, is): (State, State), end: Option<End>) -> [Option<Event>; 3] {
     let was_made = matches!(was, State::Established | State::DreqSent);
     // The peer may have made and ended it since somebody last looked.
     let is_news =
         matches!(was, State::ReqRcvd | State::RepSent) && matches!(end, Some(End::ByPeer(_)));
     [
         is_news.then(|| about(number, event::ESTABLISHED)),
-        ended(number, end, was, was_made).filter(|_| !is_orphan),
+        ended(number, end, was, was_made),
         (was_made && is == State::Ended).then(|| about(number, event::TIMEWAIT_EXIT)),
     ]
 }
@@ -326,7 +350,7 @@ mod tests {
 
     /// The kinds of events about a connection that was in a state when somebody last looked.
     fn kinds(was: State, is: State, end: End) -> Vec<u32> {
-        let events = over(1, (was, is), Some(end), false);
+        let events = over(1, (was, is), Some(end));
         events.into_iter().flatten().map(|event| event.response.event).collect()
     }
 
@@ -342,5 +366,15 @@ mod tests {
         assert_eq!(kinds(State::Established, State::Ended, by_peer()), whole);
         // Nobody said yes: the program never had it.
         assert!(kinds(State::ReqRcvd, State::Ended, End::ByUs).is_empty());
+    }
+    #[test]
+    fn the_numbers_of_a_peer_that_is_gone_are_free_after_a_second_and_once() {
+        let mut parting = Parting::None;
+        assert!(!parting.is_over_now(), "it is there");
+        parting = Parting::Since(Instant::now());
+        assert!(!parting.is_over_now(), "its packets may be on the way");
+        parting = Parting::Since(Instant::now().checked_sub(TIME_WAIT * 2).unwrap());
+        assert!(parting.is_over_now());
+        assert!(!parting.is_over_now(), "that was told");
     }
 }
