@@ -9,8 +9,8 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::context::Shared;
-use super::dm::{self, Piece};
-use super::{Errno, handles};
+use super::handles::{self, Piece};
+use super::{Errno, piece};
 use crate::node::MESSAGE_BYTES;
 
 /// What is asked.
@@ -135,9 +135,9 @@ impl Shared {
         match kind {
             ALLOC => {
                 let log_align = u32::try_from(at).map_err(|_| Errno::INVALID)?;
-                return dm::take(self, length, log_align).map(|(handle, _)| handle);
+                return piece::take(self, length, log_align).map(|(handle, _)| handle);
             }
-            FREE => dm::give_back(self, handle)?,
+            FREE => piece::give_back(self, handle)?,
             COPY_IN => Piece::find(self, handle)?.copy_in(at, data)?,
             COPY_OUT if length <= COPY_BYTES => {
                 copied.resize(length, 0);

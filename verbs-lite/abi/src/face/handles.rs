@@ -5,10 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, Weak};
 
-use ferrocx_verbs_lite::{Mr, Pd};
+use ferrocx_verbs_lite::{Dm, Mr, Pd};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
-use super::dm::Piece;
 use super::life::{Process, Users};
 use super::unmapped::Watched;
 use crate::node::lock;
@@ -57,6 +56,14 @@ pub(super) struct KnownRegion {
     /// Rights in the interface's words.
     pub(super) access: u32,
     pub(super) place: RegionPlace,
+}
+
+/// A piece of memory of the device, and the bytes that were asked for; what there is is rounded
+/// up.
+#[derive(Debug, Clone)]
+pub(super) struct Piece {
+    pub(super) dm: Dm,
+    pub(super) length: usize,
 }
 
 /// The contexts of a file: how many are open, and what ends those that were closed.

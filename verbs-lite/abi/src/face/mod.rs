@@ -41,6 +41,7 @@ mod memory;
 mod modify;
 mod pair;
 mod parent;
+mod piece;
 mod poll;
 mod post;
 mod qp;
