@@ -1,6 +1,6 @@
-//! Nothing is allocated on the way of a command to RAM, copied or not, or to a drive: counted on the
-//! target's own thread, where only the turns of the connection manager allocate, a few for all of
-//! the commands.
+//! Nothing is allocated on the way of a command to RAM, copied or not, or to a drive: counted on
+//! the target's own thread, where only the turns of the connection manager allocate, a few for all
+//! of the commands.
 
 mod common;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]

@@ -189,7 +189,8 @@ fn capsules_are_as_long_as_the_target_says_and_no_longer() {
     });
 }
 
-/// SQHD: the next command that the target takes. Source: NVM Express base, "Completion Queue Entry".
+/// SQHD: the next command that the target takes. Source: NVM Express base, "Completion Queue
+/// Entry".
 #[test]
 fn answers_say_how_far_a_queue_was_read_unless_its_host_does_not_want_to_know() {
     const ENTRIES: u16 = 16;
