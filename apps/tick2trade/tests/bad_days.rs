@@ -274,8 +274,9 @@ fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
-    let mut day = Day::trading(VenueConfig::default(), |_| ());
     let venue = VenueConfig::default();
+    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let mut day = Day::trading(VenueConfig::default(), |config| config.snapshots = Some(snapshots));
     let own = std::net::SocketAddrV4::new(day.config.address, day.config.answers_port);
     let ends = [venue.lines[0], venue.lines[1], own];
     let packet = |session: mold::Session, first: u64, message: &[u8]| {
@@ -306,9 +307,15 @@ fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
         ];
         day.inject(frames);
     }
-    // To the orders' end: another port of ours, and a segment that is none.
-    let segment = Headers {
-        source: (venue.address, venue.orders_port).into(),
+    // To the ends of both sessions: another port of ours, and a segment that is none.
+    let refused = |day: &mut Day| {
+        let counters = day.trader.counters();
+        ["order entry, last connection", "snapshots, last connection"]
+            .map(|session| counters.get(session, "refused").unwrap())
+    };
+    let refused_before = refused(&mut day);
+    let segment = |port| Headers {
+        source: (venue.address, port).into(),
         destination: (day.config.address, 9).into(),
         destination_mac: day.port.device().mac(),
         source_mac: venue.mac,
@@ -323,14 +330,15 @@ fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
             max_segment: None,
         },
     };
-    let mut foreign = vec![0; segment.len_bytes()];
-    segment.write(&mut foreign).unwrap();
-    let mut damaged = foreign.clone();
-    *damaged.last_mut().unwrap() ^= 1;
-    let refused = day.trader.gateway().line().stats().refused;
-    day.inject([foreign, damaged]);
+    for segment in [venue.orders_port, venue.snapshots_port].map(segment) {
+        let mut foreign = vec![0; segment.len_bytes()];
+        segment.write(&mut foreign).unwrap();
+        let mut damaged = foreign.clone();
+        *damaged.last_mut().unwrap() ^= 1;
+        day.inject([foreign, damaged]);
+    }
     day.until("to take all of it", |day| {
-        day.trader.dropped().damaged == 4
+        day.trader.dropped().damaged == 5
             && day.trader.engine().arbiter().stats().malformed == before.malformed + 3
     });
     day.trade();
@@ -339,8 +347,8 @@ fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
     assert_eq!((stats.malformed_packets, stats.malformed_messages), (6, 0));
     assert_eq!(arbiter.foreign - before.foreign, 3);
     assert_eq!(arbiter.implausible - before.implausible, 3);
-    assert_eq!(day.trader.dropped(), Dropped { unreadable: 0, foreign: 0, damaged: 4 });
-    assert_eq!(day.trader.gateway().line().stats().refused, refused + 1);
+    assert_eq!(day.trader.dropped(), Dropped { unreadable: 0, foreign: 0, damaged: 5 });
+    assert_eq!(refused(&mut day), refused_before.map(|count| count + 1));
 }
 
 /// The trader looks away while more comes than its rings hold.
