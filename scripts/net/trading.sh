@@ -214,8 +214,10 @@ bad=$(complaints "$own")
 ours='tcp.dstport == 9000 && tcp.len > 0'
 bad=$(seen_by_trader "$ours && !soupbintcp && !tcp.analysis.retransmission")
 [ "$bad" -eq 0 ] || die "$bad segments of ours are no packets of SoupBinTCP"
-# A frame is taken out: tshark would have said so.
-gone=$(tshark -r "$own" -Y "$ours" -T fields -e frame.number 2>/dev/null | sed -n 20p)
+# A frame is taken out, one that was not sent again: tshark would have said so.
+gone=$(tshark -r "$own" -Y "$ours" -T fields -e tcp.stream -e tcp.seq -e frame.number 2>/dev/null |
+    awk '{ times[$1, $2]++; place[NR] = $1 SUBSEP $2; frame[NR] = $3 }
+        END { for (n = 20; n <= NR; n++) if (times[place[n]] == 1) { print frame[n]; exit } }')
 editcap "$own" "$work/cut.pcapng" "$gone"
 [ "$(complaints "$work/cut.pcapng")" -gt 0 ] || die "nobody misses an order that is cut out"
 echo "the trader's own capture: no complaint, and one when frame $gone is cut out"
