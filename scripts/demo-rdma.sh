@@ -8,7 +8,8 @@ demo-rdma.sh: install what is missing, build libibverbs.so.1, and run stock RDMA
 
   scripts/demo-rdma.sh
   scripts/demo-rdma.sh --debug     build without optimisation: for checks, not for figures
-  scripts/demo-rdma.sh --all       also UCX, Open MPI, libfabric and the rest of librdmacm's tools
+  scripts/demo-rdma.sh --all       also UCX, Open MPI, MPICH, libfabric, DAPL, fio, an iSER target,
+                                   a guest that QEMU migrates, and the rest of librdmacm's tools
   scripts/demo-rdma.sh --debian SUITE   the programs of another release of Debian, trixie or sid
   scripts/demo-rdma.sh --help
 
@@ -61,7 +62,9 @@ fi
         setpriv:util-linux pgrep:procps
 [ $all -eq 0 ] || [ -n "$suite" ] ||
     install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
-    mpirun:openmpi-bin mpicc:libopenmpi-dev
+        mpirun:openmpi-bin mpicc:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev \
+        dtest:dapl2-utils fio:fio qemu-system-x86_64:qemu-system-x86 \
+        qemu-io:qemu-utils python3:python3-minimal cc:gcc
 for program in ibv_devinfo ib_send_lat rping; do
     [ -n "$suite" ] || have "$program" ||
         skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
@@ -84,6 +87,7 @@ make_tree() {
         --dpkgopt=force-unsafe-io "$suite" - 2>"$roots/$suite.log" |
         tar -x -C "$tree" --exclude='./dev/*' ||
         skip "no Debian $suite could be unpacked; see $roots/$suite.log"
+    echo '127.0.0.1 localhost' >"$tree/etc/hosts"
     touch "$tree/.done"
 }
 
@@ -113,6 +117,14 @@ ordinary() {
     exec "${user[@]}" "$@"
 }
 
+# says PATTERN COMMAND...: whether what a program prints, however it ends, has the pattern.
+says() {
+    local pattern=$1 said
+    shift
+    said=$( (ordinary "$@") 2>&1) || true
+    grep -q -e "$pattern" <<<"$said"
+}
+
 failed=0
 # Seconds that both ends of a program have. They take two on an idle machine; on one with much else
 # to do, processes wait for a processor more often than they have one.
@@ -122,7 +134,7 @@ ended() {
     local status=$1 figures
     shift
     if [ "$status" -eq 0 ]; then
-        figures=$(grep -E '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ' || true)
+        figures=$(grep -aE '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ' || true)
         printf 'passed  %-44s %s\n' "$*" "$figures"
     else
         tail -n 20 "$folder/log"
@@ -147,8 +159,8 @@ impaired() {
     local status=0 frames
     frames=$(mktemp -d "$folder/frames.XXXX")
     chmod a+rwx "$frames"
-    (ordinary timeout $limit "$folder/cxctl" run -n 2 --loss 10000 --duplicate 10000 \
-        --reorder 10000 --capture "$frames" -- "$@") >"$folder/log" 2>&1 || status=$?
+    (ordinary timeout $limit "$there/cxctl" run -n 2 --loss 10000 --duplicate 10000 \
+        --reorder 10000 --capture "${frames#"$tree"}" -- "$@") >"$folder/log" 2>&1 || status=$?
     for capture in "$frames"/*.pcapng; do
         have tshark || break
         tshark -r "$capture" -T fields -e _ws.malformed -e infiniband.bth.opcode \
@@ -175,7 +187,8 @@ interrupted() {
 }
 
 # apart SERVER... -- CLIENT...: runs the ends of a program that have arguments of their own. The
-# client calls the server by an address that every machine has.
+# client calls the server by an address that every machine has. With `stays` set, the server waits
+# for further clients, and is ended; `as` is what the pair is called.
 apart() {
     local status=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
@@ -188,18 +201,18 @@ apart() {
         sleep 0.05
     done
     (ordinary timeout $limit "$there/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
-    # A server whose client has failed waits for the next one.
-    [ $status -eq 0 ] || kill $run 2>/dev/null || true
-    wait $run || status=$?
+    # A server whose client has failed waits for the next one, too.
+    [ $status -eq 0 ] && [ -z "${stays-}" ] || kill $run 2>/dev/null || true
+    wait $run || [ -n "${stays-}" ] || status=$?
     cat "$folder/server" >>"$folder/log"
-    ended $status "${server[*]}, $*"
+    ended $status "${as:-${server[*]}, $*}"
 }
 
 echo "== result"
 (ordinary "$there/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
 # perftest of 2025 asks for a capability of mlx5's own library first, and gives up without it.
 perf=()
-if (ordinary ib_send_lat --help 2>&1 || true) | grep -q no_ddp; then perf=(--no_ddp); fi
+if says no_ddp ib_send_lat --help; then perf=(--no_ddp); fi
 for options in '' -e -N; do
     # shellcheck disable=SC2086 # No option is none.
     both ibv_rc_pingpong -g 0 -c $options
@@ -250,37 +263,138 @@ apart ucmatose -c 10 -C 20 -- ucmatose -c 10 -C 20 -s 127.0.0.1
 apart mckey -m 239.1.1.1 -p 0x0111 -b 127.0.0.1 -- mckey -m 239.1.1.1 -b 127.0.0.1 -s
 for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;ofi_rxd -e rdm'; do
     # shellcheck disable=SC2086 # Provider, option and endpoint are words of their own.
-    both fi_pingpong -I 50 -p $endpoint
+    both fi_pingpong -c -I 50 -p $endpoint
 done
-# Some builds are MPI programs unless they are told not to be.
-ucx=()
-if (ordinary ucx_perftest -h 2>&1 || true) | grep -q -- '-P <0|1>'; then ucx=(-P 0); fi
-for test in tag_lat tag_bw stream_lat ucp_put_lat ucp_get ucp_fadd; do
-    UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
-done
-for test in tag_lat tag_bw stream_lat; do
-    UCX_TLS=ud_verbs both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
-done
-# ranks COUNT TRANSPORTS: collectives over so many processes.
-ranks() {
-    local status=0
-    (
-        # A rank's way to the others, and nothing else: no shared memory, no TCP.
-        export UCX_TLS=$2 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-        ordinary timeout $limit mpirun -np "$1" --oversubscribe --mca pml ucx --mca btl ^openib \
-            -x UCX_TLS "$there/cxctl" run -- "$there/collectives"
-    ) >"$folder/log" 2>&1 || status=$?
-    ended $status "Open MPI, collectives.c, $1 ranks, $2"
+
+# inside COMMAND...: runs it where the programs are, as the user that this script has.
+inside() {
+    if [ -n "$tree" ]; then
+        PATH=/usr/sbin:/usr/bin chroot "$tree" "$@"
+    else
+        "$@"
+    fi
 }
-if [ -n "$tree" ] || have mpicc; then
-    cp scripts/rdma/collectives.c "$folder"
-    compile=(mpicc -O1 -Wall -Werror -o "$there/collectives" "$there/collectives.c")
-    [ -z "$tree" ] || compile=(env PATH=/usr/sbin:/usr/bin chroot "$tree" "${compile[@]}")
-    "${compile[@]}"
-    chmod a+rx "$folder/collectives"
-    for count in 2 4; do
-        ranks $count rc_verbs,ud_verbs:aux,self
-        ranks $count ud_verbs,self
+
+# wanted PROGRAM...: whether all of them are there; says which is not.
+wanted() {
+    local program
+    for program in "$@"; do
+        # shellcheck disable=SC2016 # The inner shell expands it.
+        ! inside sh -c 'command -v "$1"' sh "$program" >/dev/null || continue
+        printf 'skipped %s: %s is not installed\n' "$1" "$program"
+        return 1
     done
+}
+
+# Of sid's UCX 1.23, built without RDMA, there is nothing to run, nor of what runs over it.
+mpis=('' .mpich)
+if ! inside sh -c 'ls /usr/lib/*/ucx/libuct_ib.so.0' >/dev/null 2>&1; then
+    mpis=()
+    echo 'skipped UCX, Open MPI, MPICH: there is no libuct_ib.so.0 of UCX'
+elif wanted ucx_perftest; then
+    # Some builds are MPI programs unless they are told not to be.
+    ucx=()
+    if says '-P <0|1>' ucx_perftest -h; then ucx=(-P 0); fi
+    for test in tag_lat tag_bw stream_lat ucp_put_lat ucp_get ucp_fadd; do
+        UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
+    done
+    for test in tag_lat tag_bw stream_lat; do
+        UCX_TLS=ud_verbs both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
+    done
+fi
+
+# alone COMMAND...: runs what starts both ends itself, and prints how it ended.
+alone() {
+    local status=0
+    (ordinary timeout $limit "$@") >"$folder/log" 2>&1 || status=$?
+    ended $status "${as:-${*//"$there/"/}}"
+}
+
+# ranks SUFFIX COUNT TRANSPORTS: collectives over so many processes, of the MPI whose commands have
+# the suffix.
+ranks() {
+    # A rank's way to the others, and nothing else: no shared memory, no TCP.
+    local options=(-np "$2" --oversubscribe --mca pml ucx --mca btl ^openib -x UCX_TLS)
+    [ -z "$1" ] || options=(-n "$2" -genv MPIR_CVAR_NOLOCAL 1)
+    UCX_TLS=$3 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        as="mpirun$1 collectives.c, $2 ranks, $3" \
+        alone "mpirun$1" "${options[@]}" "$there/cxctl" run -- "$there/collectives$1"
+}
+for mpi in "${mpis[@]}"; do
+    wanted "mpicc$mpi" "mpirun$mpi" || continue
+    cp scripts/rdma/collectives.c "$folder"
+    inside "mpicc$mpi" -O1 -Wall -Werror -o "$there/collectives$mpi" "$there/collectives.c"
+    chmod a+rx "$folder/collectives$mpi"
+    for count in 2 4; do
+        ranks "$mpi" $count rc_verbs,ud_verbs:aux,self
+        ranks "$mpi" $count ud_verbs,self
+    done
+done
+
+# UCX's storage protocol between a client and a server, which compare what they read and write.
+if [ ${#mpis[@]} -gt 0 ] && wanted io_demo; then
+    demo=(io_demo -p 14337 -q -d '8:65536')
+    stays=1 as='io_demo -q' UCX_TLS=rc_verbs,ud_verbs:aux apart "${demo[@]}" -- \
+        "${demo[@]}" -o write,read -i 200 -c 1 127.0.0.1
+fi
+
+# DAPL over rdma_cm, and over verbs with sockets to meet by; the client compares what comes back.
+if wanted dtest; then
+    {
+        echo 'cma u2.0 nonthreadsafe default libdaplofa.so.2 dapl.2.0 "127.0.0.1 0" ""'
+        echo 'scm u2.0 nonthreadsafe default libdaploscm.so.2 dapl.2.0 "ferrocx0 1" ""'
+    } >"$folder/dat.conf"
+    export DAT_OVERRIDE=$there/dat.conf DAPL_SCM_NETDEV=lo
+    for provider in cma scm; do
+        apart dtest -P $provider -D -b 65536 -- dtest -P $provider -D -b 65536 -h 127.0.0.1
+    done
+    apart dtestx -P cma -- dtestx -P cma -h 127.0.0.1
+    apart dtestsrq -P cma -- dtestsrq -P cma -h 127.0.0.1
+fi
+
+# fio, which checks what was sent by a checksum; what was written or read it does not look at. It
+# asks for no repetition when no buffer waits: hence one for each message.
+if wanted fio; then
+    fio=(fio --thread --name=rdma --ioengine=rdma --port=14338 --bs=64k --size=4m)
+    check=(--verify=crc32c --verify_state_save=0)
+    as='fio --verb=send --verify=crc32c' apart "${fio[@]}" --rw=read --iodepth=64 "${check[@]}" -- \
+        "${fio[@]}" --rw=write --verb=send --iodepth=4 "${check[@]}" --do_verify=0 \
+        --hostname=127.0.0.1
+    for verb in write read; do
+        as="fio --verb=$verb" apart "${fio[@]}" --rw=read -- \
+            "${fio[@]}" --rw=write --verb=$verb --iodepth=4 --hostname=127.0.0.1
+    done
+fi
+
+# An iSER target, and QEMU's disk over it. To install the target would start it.
+if [ -z "$tree" ] && ! have tgtd && have apt-get && may_install; then
+    (cd "$folder" && apt-get -q download tgt && dpkg-deb -x tgt_*.deb .) >"$folder/log" 2>&1 || true
+    PATH=$PATH:$folder/usr/sbin
+fi
+if wanted tgtd tgtadm qemu-io qemu-img; then
+    # It has a module for that, and no command.
+    says ' iser ' qemu-img --help || [ -n "$tree" ] || install_missing iser:qemu-block-extra
+    if says ' iser ' qemu-img --help; then
+        cp scripts/rdma/iser.sh "$folder"
+        alone "$there/iser.sh" "$there/cxctl"
+    else
+        echo 'skipped tgtd: qemu-img has no iser (apt-get install qemu-block-extra)'
+    fi
+fi
+
+# A guest that goes on elsewhere, its memory compared.
+if wanted qemu-system-x86_64 python3; then
+    cp scripts/rdma/{guest.c,migrate.py} "$folder"
+    if inside gcc -m32 -O1 -Wall -Werror -ffreestanding -fno-pic -fno-stack-protector -nostdlib \
+        -static -Wl,-n,--build-id=none,-Ttext=0x100000 -o "$there/guest" "$there/guest.c" \
+        >"$folder/log" 2>&1; then
+        chmod a+rx "$folder/guest"
+        for capability in '' rdma-pin-all; do
+            # shellcheck disable=SC2086 # No capability is none.
+            alone python3 "$there/migrate.py" "$there/cxctl" "$there/guest" $capability
+        done
+    else
+        echo "skipped qemu-system-x86_64: gcc makes no program for i386: $(tail -n 1 "$folder/log")"
+    fi
 fi
 exit $failed
