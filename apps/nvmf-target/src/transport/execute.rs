@@ -60,6 +60,13 @@ pub(super) struct Store {
     pub(super) stats: Arc<NamespaceStats>,
     /// Where those stand who change blocks, once a host has fused commands.
     pub(super) gate: Option<Arc<Gate>>,
+    /// Apart from the others, which are found a little sooner then.
+    pub(super) rare: Box<Rare>,
+}
+
+/// What a back end has that no command to memory asks for.
+#[derive(Debug, Default)]
+pub(super) struct Rare {
     /// Of a file whose data the kernel keeps for a while.
     pub(super) losses: Option<Losses>,
     /// Of one that is [`Outside::Whole`](crate::backend::Outside): the memory.
@@ -95,7 +102,7 @@ impl Store {
     /// Notes that what was written may not be on its medium: a file is not believed after that.
     #[cold]
     pub(super) fn note_loss(&self) {
-        if self.losses.as_ref().is_some_and(Losses::note) {
+        if self.rare.losses.as_ref().is_some_and(Losses::note) {
             tracing::error!(
                 subsystem = self.stats.nqn,
                 nsid = self.stats.nsid,
@@ -107,7 +114,7 @@ impl Store {
 
     /// Whether something that was written may not be on its medium.
     pub(super) fn has_losses(&self) -> bool {
-        self.losses.as_ref().is_some_and(Losses::is_any)
+        self.rare.losses.as_ref().is_some_and(Losses::is_any)
     }
 
     #[inline(never)]

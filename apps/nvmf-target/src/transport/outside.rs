@@ -424,7 +424,7 @@ impl Work {
     fn copy(&self, place: usize, request: Request) -> Result<(), Trouble> {
         let store = self.backends.get(place).and_then(Option::as_ref);
         let whole =
-            store.and_then(|it| it.whole.as_ref()).ok_or(Trouble::Refused(Refused::Gone))?;
+            store.and_then(|it| it.rare.whole.as_ref()).ok_or(Trouble::Refused(Refused::Gone))?;
         let done = match request {
             Request::Read { mut to, offset } => whole.read(&mut to, offset),
             Request::Write { from, offset, .. } => whole.write(&from, offset),

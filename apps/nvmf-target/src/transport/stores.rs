@@ -6,7 +6,7 @@ use ferrocx::verbs::Memory;
 use ferrocx_nvme::IoQueue;
 use ferrocx_uring::Ring;
 
-use super::execute::Store;
+use super::execute::{Rare, Store};
 use super::{MAX_BACKENDS, RING_REQUESTS, Ready, Server, ServerError};
 use crate::backend::{self, Backend, Locks, OpenFile, Outside, Whole};
 use crate::peer::Peer;
@@ -116,11 +116,11 @@ impl Server {
         if place >= MAX_BACKENDS {
             return Err(ServerError::Places);
         }
-        let (mut losses, mut whole) = (None, None);
+        let mut rare = Box::<Rare>::default();
         let backend = match ready {
             Ready::Direct(backend) => backend,
             Ready::File(it) => {
-                losses = it.losses;
+                rare.losses = it.losses;
                 let ring = match self.work.ring.take() {
                     Some(ring) => self.work.ring.insert(ring),
                     None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
@@ -128,14 +128,14 @@ impl Server {
                 Backend::Outside(Outside::File(ring.add(it.file)))
             }
             Ready::Whole(memory) => {
-                whole = Some(memory);
+                rare.whole = Some(memory);
                 Backend::Outside(Outside::Whole)
             }
             Ready::Drive(queue) => Backend::Outside(Outside::Drive(self.work.drives.add(*queue))),
         };
         let stats = Arc::new(NamespaceStats::new(nqn, nsid));
         self.shared.registry.add_namespace(&stats);
-        let store = Store { backend, moved: Traffic::default(), stats, gate: None, losses, whole };
+        let store = Store { backend, moved: Traffic::default(), stats, gate: None, rare };
         if place >= self.work.backends.len() {
             self.work.backends.resize_with(place + 1, || None);
         }
