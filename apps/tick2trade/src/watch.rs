@@ -225,13 +225,22 @@ mod tests {
         }
     }
 
+    /// Whether the kernel counts how long threads wait; if not, a test that asks it says so.
+    fn is_counted() -> bool {
+        let is_counted = std::path::Path::new("/proc/thread-self/schedstat").exists();
+        if !is_counted {
+            println!("skipped: this kernel has no /proc/thread-self/schedstat");
+        }
+        is_counted
+    }
+
     /// Two threads that spin on one core take turns: each hears of the other's.
     #[test]
     fn a_thread_that_shares_its_core_hears_of_it() {
-        if !std::path::Path::new("/proc/thread-self/schedstat").exists() {
+        if !is_counted() {
             return;
         }
-        let Some(core) = core_affinity::get_core_ids().unwrap_or_default().pop() else { return };
+        let core = core_affinity::get_core_ids().unwrap_or_default().pop().expect("a core");
         let spin = move || {
             assert!(core_affinity::set_for_current(core));
             let mut watch = Watch::start(now_ns());
@@ -308,7 +317,7 @@ mod tests {
     /// the core: the kernel knows of nothing.
     #[test]
     fn a_core_that_is_away_while_nobody_counts_is_noted_once_by_the_clock() {
-        if !std::path::Path::new("/proc/thread-self/schedstat").exists() {
+        if !is_counted() {
             return;
         }
         // On a busy machine another thread may have the core in this very moment: then again.
