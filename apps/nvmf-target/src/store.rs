@@ -145,6 +145,7 @@ mod tests {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     use super::*;
+    use crate::backend::{Backend, Outside};
     use crate::config::Config;
     use crate::doctor;
     use ferrocx_app_common::host::Host;
@@ -175,6 +176,20 @@ mod tests {
             let said = wait.recv_timeout(Duration::from_secs(10));
             assert!(said.as_ref().is_ok_and(|it| it.contains(expected)), "{of}: {said:?}");
         }
+    }
+
+    #[test]
+    fn cores_share_the_locks_of_a_namespace_and_no_others() {
+        let memory = || Ready::Direct(Backend::Outside(Outside::Whole));
+        let locks = |ready: Vec<Ready>| -> Vec<Locks> {
+            let of = |it| if let Ready::Whole(it) = it { Some(it.locks) } else { None };
+            ready.into_iter().filter_map(of).collect()
+        };
+        let one = locks(atomic(vec![memory(), memory(), memory()], 9));
+        let other = locks(atomic(vec![memory()], 9));
+        let is_same = |it: &Locks| Arc::ptr_eq(&it.0, &one[0].0);
+        assert_eq!((one.len(), other.len()), (3, 1));
+        assert!(one.iter().all(is_same) && !other.iter().any(is_same));
     }
 
     #[test]

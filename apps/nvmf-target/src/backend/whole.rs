@@ -18,7 +18,7 @@ const LOCKS: usize = 64;
 
 /// The locks of a namespace, for all cores.
 #[derive(Debug, Clone)]
-pub struct Locks(Arc<[Mutex<()>; LOCKS]>);
+pub struct Locks(pub(crate) Arc<[Mutex<()>; LOCKS]>);
 
 impl Default for Locks {
     fn default() -> Self {
@@ -31,7 +31,7 @@ impl Default for Locks {
 pub struct Whole {
     memory: Backend,
     block_shift: u8,
-    locks: Locks,
+    pub(crate) locks: Locks,
 }
 
 impl Whole {
