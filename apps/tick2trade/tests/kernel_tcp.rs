@@ -243,9 +243,9 @@ fn lost_answers(tap: &str) {
     );
 }
 
-/// Orders of which the first copy is lost, one at a time. Those count behind which round trips were
-/// as short as the wire has them: how long a lost one is waited for follows from them, and they grow
-/// when another program has the core of who should read.
+/// Orders of which the first copy is lost, one at a time. Those count that follow round trips as
+/// short as the wire's: how long a lost one is waited for comes of them, and they grow when another
+/// program has the core of who should read.
 fn lone_lost_orders(tap: &str) {
     const SHORT: Duration = Duration::from_millis(1);
     let start = Instant::now();

@@ -14,15 +14,15 @@
 //! | silent | nothing said where the feed is for [`ArbiterConfig::silence_ns`] | a packet does |
 //!
 //! In order, and not silent, the stream is live ([`Arbiter::is_live`]): what was delivered is all
-//! that the feed has said. In every other state it is behind. What lies behind the next message says
-//! nothing of where the feed is: a line that is late, or repeats itself, is as good as silent.
+//! that the feed has said. In every other state it is behind. Packets of what was delivered before
+//! say nothing of where the feed is: a line that is late, or repeats itself, is as good as silent.
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
 //! What it says of numbers ahead is asked for, and given up only when a second one has said that
-//! the feed is there, while nothing of the feed came in between. Another session begins behind the
-//! end of this one, or when this one is silent for [`ArbiterConfig::silence_ns`] and both lines, or
-//! three packets, speak of the other. What a message says is believed as it came first: nothing of
-//! the feed is signed.
+//! the feed is there, while nothing of the feed came in between; an end that it says holds until
+//! another message comes, or another session. That begins behind the end of this one, or when this
+//! one is silent for [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the
+//! other. What a message says is believed as it came first: nothing of the feed is signed.
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
 //! start. What does not fit into it is not kept, and is asked for again when its turn comes.
