@@ -188,7 +188,8 @@ interrupted() {
 
 # apart SERVER... -- CLIENT...: runs the ends of a program that have arguments of their own. The
 # client calls the server by an address that every machine has. With `stays` set, the server waits
-# for further clients, and is ended; `as` is what the pair is called.
+# for further clients, and is ended; `as` is what the pair is called; `proof` is what both have to
+# say where they end with 0 whatever happened.
 apart() {
     local status=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
@@ -204,6 +205,8 @@ apart() {
     # A server whose client has failed waits for the next one, too.
     [ $status -eq 0 ] && [ -z "${stays-}" ] || kill $run 2>/dev/null || true
     wait $run || [ -n "${stays-}" ] || status=$?
+    [ -z "${proof-}" ] ||
+        [ "$(grep -lae "$proof" "$folder/server" "$folder/log" | wc -l)" -eq 2 ] || status=1
     cat "$folder/server" >>"$folder/log"
     ended $status "${as:-${server[*]}, $*}"
 }
@@ -346,10 +349,11 @@ if wanted dtest; then
     } >"$folder/dat.conf"
     export DAT_OVERRIDE=$there/dat.conf DAPL_SCM_NETDEV=lo
     for provider in cma scm; do
-        apart dtest -P $provider -D -b 65536 -- dtest -P $provider -D -b 65536 -h 127.0.0.1
+        as="dtest -P $provider -D" proof='Test Complete. PASSED' \
+            apart dtest -P $provider -D -b 65536 -- dtest -P $provider -D -b 65536 -h 127.0.0.1
     done
-    apart dtestx -P cma -- dtestx -P cma -h 127.0.0.1
-    apart dtestsrq -P cma -- dtestsrq -P cma -h 127.0.0.1
+    proof='test PASSED' apart dtestx -P cma -- dtestx -P cma -h 127.0.0.1
+    proof='Test Complete' apart dtestsrq -P cma -- dtestsrq -P cma -h 127.0.0.1
 fi
 
 # fio, which checks what was sent by a checksum; what was written or read it does not look at. It
