@@ -18,7 +18,8 @@ cxctl=$1
 
 folder=$(mktemp -d)
 target=
-trap '[ -z "$target" ] || kill $target 2>/dev/null || true; rm -rf "$folder"' EXIT
+# tgtd does not end by any other signal, and by tgtadm only when all connections are forgotten.
+trap '[ -z "$target" ] || kill -KILL $target 2>/dev/null || true; rm -rf "$folder"' EXIT
 cd "$folder"
 readonly NAME=iqn.2026-11.org.ferrocx:disk
 # libiscsi 1.19 refuses commands of more than 256 KiB over iSER.
