@@ -15,7 +15,7 @@ use super::kernel::{
     event, filled, ib_uverbs_ah_attr, ib_uverbs_global_route, rdma_ucm_conn_param,
     rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
-use super::listen::{Family, Port, Request};
+use super::port::{Asked, Family, Port, Request};
 use super::{Event, TIME_WAIT, Table};
 use crate::node::{Node, lock};
 
@@ -330,8 +330,12 @@ impl Table {
             if let Some(listener) = self.ids.get_mut(&of)
                 && let Some(channel) = self.channels.get(&listener.channel)
                 && !channel.has_request(of)
-                && let Some((life, peer, response)) = listener.take_request()
+                && let Some((asked, peer, response)) = listener.take_request()
             {
+                let life = match asked {
+                    Asked::Connection(id) => Life::Conn(id),
+                    Asked::QueuePair(request) => Life::Asked(request),
+                };
                 let id = requested(listener, local, peer, life);
                 let number = self.new_number();
                 let Some(channel) = self.channels.get_mut(&id.channel) else { continue };

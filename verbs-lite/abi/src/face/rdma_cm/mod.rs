@@ -25,6 +25,7 @@ mod id;
 pub(crate) mod kernel;
 mod listen;
 mod places;
+mod port;
 
 pub(super) use calls::serve_librdmacm;
 pub(crate) use copy::*;
