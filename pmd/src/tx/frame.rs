@@ -15,6 +15,8 @@ const MAX_FRAME_BYTES: usize = 254;
 const FRAME_AT: usize = 2 * DS_BYTES - ETH_INLINE_BYTES;
 /// Behind the longest frame: takes the checksum of frames that have none.
 const NOWHERE: u8 = MAX_FRAME_BYTES as u8;
+/// Offset of the checksum in UDP's header. Source: RFC 768; TCP has it at 16 (RFC 9293).
+const UDP_CHECKSUM_AT: u8 = 6;
 /// Longest field: an order, as a rule.
 const MAX_FIELD_BYTES: usize = 64;
 
@@ -96,6 +98,10 @@ pub struct PrebuiltFrame<const BYTES: usize> {
     checksum_at: u8,
     /// First byte that can change.
     first: u8,
+    /// What the checksum is raised by while a difference is added. A sum here is 1 to 0xffff, of the
+    /// two zeros of ones' complement the second, which is what UDP sends: 0 would say that there is
+    /// no checksum. TCP's is 0 to 0xfffe, so it is raised by 1.
+    raised: u16,
 }
 
 impl<const BYTES: usize> PrebuiltFrame<BYTES> {
@@ -109,18 +115,19 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
     pub fn new(frame: &[u8; BYTES]) -> Self {
         const { Self::OK };
         let mut frame = *frame;
-        let (mut checksum_at, mut first) = (NOWHERE, 12);
+        let (mut checksum_at, mut first, mut raised) = (NOWHERE, 12, 0);
         if packet::seal(&mut frame) == Ok(())
             && let Ok(packet) = Packet::parse(&frame)
         {
             checksum_at = packet.checksum_at() as u8;
             first = packet.transport_at() as u8;
+            raised = u16::from(checksum_at - first != UDP_CHECKSUM_AT);
         }
         let mut pairs = [[0; 2 * DS_BYTES]; PAIRS];
         let header = Eth::zeroed().with_inline_hdr_sz(BYTES as u32);
         pairs[0][DS_BYTES..].copy_from_slice(&header.0);
         pairs.as_flattened_mut()[FRAME_AT..][..BYTES].copy_from_slice(&frame);
-        Self { pairs, checksum_at, first }
+        Self { pairs, checksum_at, first, raised }
     }
 
     /// The frame, as it would go out now.
@@ -144,7 +151,8 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
         if self.checksum_at != NOWHERE {
             let checksum = usize::from(self.checksum_at);
             // The length of UDP stands before its checksum, which TCP has elsewhere.
-            let start = if checksum - first == 6 { checksum - 2 } else { checksum };
+            let is_udp = self.checksum_at - self.first == UDP_CHECKSUM_AT;
+            let start = if is_udp { checksum - 2 } else { checksum };
             if at < checksum + 2 && end > start {
                 return Err(FrameError::FieldFollows(at));
             }
@@ -168,9 +176,10 @@ impl<const BYTES: usize> PrebuiltFrame<BYTES> {
         *place = bytes;
         let difference = fold(difference.rotate_left(field.rotate.into()));
         let at = FRAME_AT + usize::from(self.checksum_at);
-        let before = u16::from_le_bytes([frame[at], frame[at + 1]]);
+        let before = u16::from_le_bytes([frame[at], frame[at + 1]]).wrapping_add(self.raised);
         let (after, carry) = difference.overflowing_add(before);
-        frame[at..at + 2].copy_from_slice(&(after + u16::from(carry)).to_le_bytes());
+        let after = (after + u16::from(carry)).wrapping_sub(self.raised);
+        frame[at..at + 2].copy_from_slice(&after.to_le_bytes());
     }
 
     /// The request that sends it.
@@ -289,22 +298,27 @@ mod tests {
         assert_eq!(other.bytes(), expected, "nothing else changes");
     }
 
-    /// A checksum of 0 is never sent: it would say that there is none.
+    /// A checksum of UDP is never 0, which would say that there is none, and one of TCP never
+    /// 0xffff, which is no complement of a sum: whatever the value, as in a fresh frame.
     #[test]
-    fn no_value_makes_a_checksum_of_zero() {
-        let mut frame = frame::<60>(&headers(false, None, Transport::Udp));
-        let field = frame.field::<2>(44).unwrap();
-        let mut complements = 0;
-        for value in 0..=u16::MAX {
-            frame.set(field, value.to_be_bytes());
-            let checksum = &frame.bytes()[40..42];
-            assert_ne!(checksum, [0, 0]);
-            complements += u32::from(checksum == [0xff, 0xff]);
-            if value % 257 == 0 {
-                assert!(Packet::parse(frame.bytes()).unwrap().is_intact());
+    fn each_protocol_has_its_zero() {
+        for (transport, at, zero) in [(Transport::Udp, 40, [0xff; 2]), (TCP, 50, [0; 2])] {
+            let mut changed = frame::<60>(&headers(false, None, transport));
+            let field = changed.field::<2>(54).unwrap();
+            let mut zeros = 0;
+            for value in 0..=u16::MAX {
+                changed.set(field, value.to_be_bytes());
+                let checksum = &changed.bytes()[at..at + 2];
+                assert_ne!(checksum, zero.map(|byte: u8| !byte));
+                zeros += u32::from(checksum == zero);
+                if value % 257 == 0 || checksum == zero {
+                    let fresh = PrebuiltFrame::<60>::new(changed.bytes().try_into().unwrap());
+                    assert_eq!(checksum, &fresh.bytes()[at..at + 2]);
+                    assert!(Packet::parse(changed.bytes()).unwrap().is_intact());
+                }
             }
+            assert!(zeros > 0, "the case arose");
         }
-        assert!(complements > 0, "the case arose");
     }
 
     proptest! {
@@ -342,6 +356,8 @@ mod tests {
                 }
                 let packet = Packet::parse(frame.bytes()).unwrap();
                 prop_assert!(packet.is_intact());
+                let fresh = PrebuiltFrame::<134>::new(frame.bytes().try_into().unwrap());
+                prop_assert_eq!(frame.bytes(), fresh.bytes());
             }
         }
     }
