@@ -6,7 +6,7 @@
 //! - [`proto`] has the layouts: commands, completions, pages, private data. Nothing in it panics.
 //! - [`controller`] is the target without a wire: who may connect, what each command does.
 //! - [`auth`] is how hosts and controllers show each other that they have a key.
-//! - [`backend`] is what is behind a namespace.
+//! - [`backend`] is what is behind a namespace, [`whole`] memory whose blocks are written as one.
 //! - [`transport`] is the target on a port: queue pairs, READ and WRITE, a poller for each core.
 //! - [`host`] is the other end: a small polled initiator, for tests and load.
 //! - [`config`] is the file that a target is started with; [`run`] starts it, [`doctor`] says what
@@ -63,3 +63,4 @@ pub mod stats;
 mod store;
 mod told;
 pub mod transport;
+pub mod whole;

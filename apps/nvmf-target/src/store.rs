@@ -9,10 +9,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rustix::fs::{AtFlags, FlockOperation, OFlags, StatxFlags, flock, statx};
 
-use crate::backend::{Locks, Whole};
 use crate::config::{NamespaceConfig, Store, length};
 use crate::peer::Peer;
 use crate::transport::Ready;
+use crate::whole::{Locks, Whole};
 
 /// What is behind a namespace.
 #[derive(Debug)]

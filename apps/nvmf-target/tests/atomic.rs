@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use by_hand::rig::{Rig, What};
 use ferrocx::model::wire::{Impair, ImpairConfig, Link, SplitMix64, Wire};
 use ferrocx::verbs::Memory;
-use ferrocx_nvmf_target::backend::{Backend, Locks, Whole};
+use ferrocx_nvmf_target::backend::Backend;
 use ferrocx_nvmf_target::transport::Ready;
+use ferrocx_nvmf_target::whole::{Locks, Whole};
 
 const SHIFT: u8 = 12;
 /// Four packets.

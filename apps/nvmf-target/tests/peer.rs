@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use common::{BLOCK, Here, NQN, with_target};
 use ferrocx_app_common::peer::PeerSpec;
-use ferrocx_nvmf_target::backend::{Backend, Locks, Whole};
+use ferrocx_nvmf_target::backend::Backend;
 use ferrocx_nvmf_target::host::{HostQueue, keyed, one};
 use ferrocx_nvmf_target::peer::Peer;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
 use ferrocx_nvmf_target::transport::Ready;
+use ferrocx_nvmf_target::whole::{Locks, Whole};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;

@@ -98,9 +98,9 @@ pub struct PrebuiltFrame<const BYTES: usize> {
     checksum_at: u8,
     /// First byte that can change.
     first: u8,
-    /// What the checksum is raised by while a difference is added. A sum here is 1 to 0xffff, of the
-    /// two zeros of ones' complement the second, which is what UDP sends: 0 would say that there is
-    /// no checksum. TCP's is 0 to 0xfffe, so it is raised by 1.
+    /// What the checksum is raised by while a difference is added. A sum here is 1 to 0xffff, of
+    /// the two zeros of ones' complement the second, which is what UDP sends: 0 would say that
+    /// there is no checksum. TCP's is 0 to 0xfffe, so it is raised by 1.
     raised: u16,
 }
 

@@ -1,7 +1,6 @@
 //! What is behind a namespace: [`Backend`].
 
 mod file;
-mod whole;
 
 use std::sync::Arc;
 
@@ -10,7 +9,6 @@ use ferrocx::{AccessError, PageSize, RegionConfig};
 use ferrocx_uring::FileId;
 pub(crate) use file::Losses;
 pub use file::OpenFile;
-pub use whole::{Locks, Whole};
 
 use crate::peer::Peer;
 
@@ -67,7 +65,7 @@ pub enum Outside {
     File(FileId),
     /// A namespace of an NVMe drive, by a queue pair of the core.
     Drive(DriveId),
-    /// Memory whose blocks are read and written as one ([`Whole`]).
+    /// Memory whose blocks are read and written as one.
     Whole,
 }
 

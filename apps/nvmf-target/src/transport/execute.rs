@@ -12,7 +12,7 @@ use super::gate::Gate;
 use super::session::{GONE, Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
 use super::trouble::{medium_error, same};
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
-use crate::backend::{self, Losses, Whole};
+use crate::backend::{self, Losses};
 use crate::controller::io::{self as commands, Data, IoCommand, Kind};
 use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
@@ -20,6 +20,7 @@ use crate::proto::sgl::Keyed;
 use crate::proto::sqe::{SQE_BYTES, io};
 use crate::proto::status::Status;
 use crate::stats::NamespaceStats;
+use crate::whole::Whole;
 
 /// Everything that a command needs beside its queue.
 #[derive(Debug)]

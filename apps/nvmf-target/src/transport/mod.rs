@@ -69,12 +69,13 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use session::Session;
 use trouble::Trouble;
 
-use crate::backend::{self, Backend, OpenFile, Whole};
+use crate::backend::{self, Backend, OpenFile};
 use crate::controller::{Queue, Role, Target};
 use crate::keeper::Keeper;
 use crate::proto::status::Status;
 pub use crate::stats::ServerStats;
 use crate::stats::{PollerStats, Registry};
+use crate::whole::Whole;
 
 /// Completions that are taken in a round.
 const BUDGET: usize = 64;

@@ -8,10 +8,11 @@ use ferrocx_uring::Ring;
 
 use super::execute::{Rare, Store};
 use super::{MAX_BACKENDS, RING_REQUESTS, Ready, Server, ServerError};
-use crate::backend::{self, Backend, Locks, OpenFile, Outside, Whole};
+use crate::backend::{self, Backend, OpenFile, Outside};
 use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::stats::NamespaceStats;
+use crate::whole::{Locks, Whole};
 
 impl Server {
     /// Adds a back end of `len_bytes` of RAM, all zeros; its place.

@@ -1,5 +1,5 @@
-//! [`Port`]: what peers ask for at a port, which is one listener's, or two's that are for one family
-//! of addresses each.
+//! [`Port`]: what peers ask for at a port, which is one listener's, or two's that are for one
+//! family of addresses each.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};

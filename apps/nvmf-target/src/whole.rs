@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use ferrocx::AccessError;
 use ferrocx::verbs::{Buf, VerbsError};
 
-use super::Backend;
+use crate::backend::{self, Backend};
 
 /// Locks of a namespace. Blocks far from each other share one.
 const LOCKS: usize = 64;
@@ -66,7 +66,7 @@ impl Whole {
     ///
     /// Those of [`Backend::direct`].
     pub fn zero(&self, offset: u64, len: u64) -> Result<(), VerbsError> {
-        self.each(offset, len, super::zero)
+        self.each(offset, len, backend::zero)
     }
 
     /// Does something with each block: it is given all of them, where this one begins, and its
