@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, with, with_target};
+use common::{BLOCK, NQN, offers_file, with, with_target};
 use ferrocx_nvmf_target::backend::OpenFile;
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
@@ -20,22 +20,6 @@ const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 9;
 const BLOCKS: u64 = 8192;
 
-/// Offers a file as a namespace of `blocks`; whether this machine has io_uring.
-fn offer(here: &Here, file: File, blocks: u64) -> bool {
-    let offered = here.change(move |server| {
-        let backend = server.add_file(file).map_err(|error| error.to_string())?;
-        let namespace = common::namespace(NSID, blocks, backend);
-        server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
-    });
-    match offered {
-        Ok(()) => true,
-        Err(error) => {
-            println!("skipped: {error}");
-            false
-        }
-    }
-}
-
 fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
     one(queue, sqe).unwrap().status()
 }
@@ -45,7 +29,7 @@ fn what_hosts_write_is_in_the_file() {
     with_target(|here| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        if !offer(here, file.try_clone().unwrap(), BLOCKS) {
+        if !offers_file(here, NSID, BLOCKS, file.try_clone().unwrap()) {
             return;
         }
         let host = here.host();
@@ -119,7 +103,7 @@ fn a_file_that_fails_is_a_media_error_and_no_end() {
         // Half of the namespace is not there, and nothing can be written.
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(BLOCKS / 2 * BLOCK as u64).unwrap();
-        if !offer(here, File::open(file.path()).unwrap(), BLOCKS) {
+        if !offers_file(here, NSID, BLOCKS, File::open(file.path()).unwrap()) {
             return;
         }
         let mut host = here.host();
@@ -240,7 +224,7 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
     with_target(|here| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        if !offer(here, file, BLOCKS) {
+        if !offers_file(here, NSID, BLOCKS, file) {
             return;
         }
         for round in 0..10 {
@@ -269,7 +253,7 @@ fn queues_that_wait_for_buffers_get_them_in_turn() {
     with(Settings::default(), config, |here| {
         let file = tempfile::tempfile().unwrap();
         file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        if !offer(here, file, BLOCKS) {
+        if !offers_file(here, NSID, BLOCKS, file) {
             return;
         }
         let config = HostConfig { io_queues: QUEUES, ..HostConfig::new(NQN) };

@@ -8,7 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, StopAtEnd, add_whole, namespace, with, with_cores, with_target};
+use common::{
+    BLOCK, Here, NQN, StopAtEnd, add_whole, namespace, offers_new_file, with, with_cores,
+    with_target,
+};
 use fake::{Plan, World};
 use ferrocx::verbs::{Memory, Mr};
 use ferrocx_nvme::Config;
@@ -28,12 +31,7 @@ const DRIVE: u32 = 8;
 const WHOLE: u32 = 9;
 
 fn add_file(here: &Here) {
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(4096 * BLOCK as u64).unwrap();
-    here.change(|server| {
-        let place = server.add_file(file).unwrap();
-        server.target_mut().put_namespace(NQN, namespace(FILE, 4096, place)).unwrap();
-    });
+    assert!(offers_new_file(here, FILE, 4096));
 }
 
 /// A host with memory of a few blocks.

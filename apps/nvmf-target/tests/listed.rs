@@ -4,7 +4,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{BLOCK, Here, NQN, add_whole, namespace, with_target};
+use common::{BLOCK, Here, add_whole, offers_new_file, with_target};
 use ferrocx::verbs::Mr;
 use ferrocx_nvmf_target::host::{HostQueue, keyed};
 use ferrocx_nvmf_target::proto::sgl::{Keyed, List, Sgl};
@@ -20,12 +20,7 @@ const WHOLE: u32 = 8;
 /// Offers these, too.
 fn add_others(here: &Here) {
     add_whole(here, WHOLE, 4096);
-    let file = tempfile::tempfile().unwrap();
-    file.set_len(4096 * BLOCK as u64).unwrap();
-    here.change(|server| {
-        let place = server.add_file(file).unwrap();
-        server.target_mut().put_namespace(NQN, namespace(FILE, 4096, place)).unwrap();
-    });
+    assert!(offers_new_file(here, FILE, 4096));
 }
 
 fn block(mr: &Mr, at: usize, len: usize) -> Keyed {

@@ -4,7 +4,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, NQN, namespace, with};
+use common::{BLOCK, offers_new_file, with};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::keyed;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
@@ -22,15 +22,8 @@ const ENTRIES: u16 = 17;
 fn a_host_has_its_time_beside_that_in_which_the_target_stood_still() {
     let config = ServerConfig { host_patience: PATIENCE, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        let offered = here.change(move |server| {
-            let backend = server.add_file(file).map_err(|error| error.to_string())?;
-            let namespace = namespace(NSID, BLOCKS, backend);
-            server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
-        });
-        if let Err(error) = offered {
-            return println!("skipped: {error}");
+        if !offers_new_file(here, NSID, BLOCKS) {
+            return;
         }
         let host = here.host();
         let mut queue = host.open_queue(1, ENTRIES, 0).unwrap();

@@ -5,7 +5,7 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, NQN, namespace, with};
+use common::{BLOCK, NQN, offers_new_file, with};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, keyed, one};
 use ferrocx_nvmf_target::proto::sgl::Sgl;
@@ -28,15 +28,8 @@ fn a_host_without_receives_leaves_the_others_buffers_and_loses_its_queue() {
     let config =
         ServerConfig { buffers: BUFFERS, host_patience: PATIENCE, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        let offered = here.change(move |server| {
-            let backend = server.add_file(file).map_err(|error| error.to_string())?;
-            let namespace = namespace(NSID, BLOCKS, backend);
-            server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
-        });
-        if let Err(error) = offered {
-            return println!("skipped: {error}");
+        if !offers_new_file(here, NSID, BLOCKS) {
+            return;
         }
         let read = |slot: u16, sgl: Sgl| Sqe {
             cid: slot.into(),

@@ -1,6 +1,7 @@
 //! A target and a host on two models in this process; the target has a thread of its own.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -114,6 +115,26 @@ pub fn add_whole(here: &Here, nsid: u32, blocks: u64) {
         let ram = server.add_whole_ram(blocks as usize * BLOCK, 9).unwrap();
         server.target_mut().put_namespace(NQN, namespace(nsid, blocks, ram)).unwrap();
     });
+}
+
+/// Offers a file of as many blocks; whether this machine has io_uring, and why the test is skipped
+/// where it has not.
+#[must_use]
+pub fn offers_file(here: &Here, nsid: u32, blocks: u64, file: File) -> bool {
+    let offered = here.change(move |server| {
+        let backend = server.add_file(file).map_err(|error| error.to_string())?;
+        let namespace = namespace(nsid, blocks, backend);
+        server.target_mut().put_namespace(NQN, namespace).map_err(|error| error.to_string())
+    });
+    offered.inspect_err(|error| println!("skipped: {error}")).is_ok()
+}
+
+/// The same, of a file of zeros that goes with the target.
+#[must_use]
+pub fn offers_new_file(here: &Here, nsid: u32, blocks: u64) -> bool {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(blocks * BLOCK as u64).unwrap();
+    offers_file(here, nsid, blocks, file)
 }
 
 /// A target with a subsystem of RAM for all, and one for nobody.
