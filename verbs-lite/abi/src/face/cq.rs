@@ -49,8 +49,11 @@ pub(super) struct Queue {
     pub(super) inner: Lock<Inner>,
     /// The thread between `start_poll` and `end_poll`, which has kept the lock.
     pub(super) polled_by: AtomicUsize,
-    /// Events that were taken from the channel since the queue was armed.
+    /// Events of the device that were taken from the channel since the queue was armed.
     news: AtomicU32,
+    /// Events that the library made itself, and that were not taken: the device, which counts its
+    /// own, knows nothing of them.
+    own: AtomicU32,
     /// Events that were taken from the channel, and that the program acknowledged.
     pub(super) given: AtomicU32,
     acknowledged: AtomicU32,
@@ -191,6 +194,26 @@ impl Queue {
         inner.cq.arm(what);
     }
 
+    /// Has an event come that the device does not raise.
+    pub(super) fn fire(&self) {
+        let channel = self.face.base.channel;
+        if !channel.is_null() {
+            self.own.fetch_add(1, Ordering::AcqRel);
+            promised!(Channel::of(channel)).fire(self.face.base.handle);
+        }
+    }
+
+    /// Notes that an event was taken from the channel. Where one of the device's waits there beside
+    /// one of the library's, the first counts as the library's: the device ignores who arms after
+    /// that, who finds the other.
+    fn count_event(&self) {
+        self.given.fetch_add(1, Ordering::AcqRel);
+        let less = |own: u32| own.checked_sub(1);
+        if self.own.fetch_update(Ordering::AcqRel, Ordering::Acquire, less).is_err() {
+            self.news.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// Leaves the arming to another thread that polls, if one does: nobody waits for its end.
     fn asks_poller(&self, what: usize) -> bool {
         let ask = |by: usize| (by != NOBODY && by & !WANTED != this_thread()).then_some(by | what);
@@ -302,6 +325,7 @@ pub(super) fn create(
         }),
         polled_by: AtomicUsize::new(NOBODY),
         news: AtomicU32::new(0),
+        own: AtomicU32::new(0),
         given: AtomicU32::new(0),
         acknowledged: AtomicU32::new(0),
         is_stamped,
@@ -405,8 +429,7 @@ fn next_event(channel: &Channel) -> Result<Option<*mut ibv_cq>, Errno> {
     if let Some(face) = inner.next() {
         let face: *mut ibv_cq = std::ptr::with_exposed_provenance_mut(face);
         let queue = promised!(Queue::of(face));
-        queue.given.fetch_add(1, Ordering::AcqRel);
-        queue.news.fetch_add(1, Ordering::AcqRel);
+        queue.count_event();
         return Ok(Some(face));
     }
     drop(inner);

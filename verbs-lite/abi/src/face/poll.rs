@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use ferrocx_verbs_lite::{CqEntry, Notify};
 
-use super::channel::Channel;
 use super::cq::{Current, Inner, Later, NOBODY, Queue, WANTED, WANTED_ANY, this_thread};
 use super::lock::Held;
 use super::pair::Out;
@@ -241,10 +240,7 @@ impl Queue {
             return self.arm(&mut inner, if is_any { Notify::Next } else { Notify::Solicited });
         }
         drop(inner);
-        let channel = self.face.base.channel;
-        if !channel.is_null() {
-            promised!(Channel::of(channel)).fire(self.face.base.handle);
-        }
+        self.fire();
     }
 
     /// Reads the completion that the thread has which polls.
