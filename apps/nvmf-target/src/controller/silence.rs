@@ -19,6 +19,8 @@ impl Target {
         if core >= self.looks.len() {
             self.looks.resize(core + 1, now);
         }
+        // What the core takes in of its queues from here on was there until now.
+        self.now = self.now.max(now);
         let before = std::mem::replace(&mut self.looks[core], now);
         let unheard = now.saturating_sub(before);
         if unheard <= MAX_UNHEARD {
@@ -36,7 +38,7 @@ impl Target {
     /// Tells the target what time it is, and ends controllers whose hosts are silent: not while a
     /// core stands still that they may speak to.
     pub fn tick(&mut self, now: Duration) {
-        self.now = now;
+        self.now = self.now.max(now);
         if self.looks.iter().any(|look| now.saturating_sub(*look) > MAX_UNHEARD) {
             return;
         }
@@ -60,19 +62,26 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Queue, Settings};
+    use crate::controller::{Queue, Role, Settings};
     use crate::proto::cm::Request;
 
     /// A target with a controller whose host may be silent for five seconds.
     fn target() -> Target {
         let mut target = Target::new(Settings::default());
-        let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
-        let queue = Queue::new(7, &Request::default(), here, there);
+        let queue = queue();
         let host = ("nqn.2014-08.a:h", [7; 16]);
         let mut controller = Controller::new(1, Some(0), host, &queue, Duration::ZERO);
         controller.set_keep_alive(5000);
         target.controllers.push(Some(controller));
         target
+    }
+
+    /// The admin queue of that controller.
+    fn queue() -> Queue {
+        let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let mut queue = Queue::new(7, &Request::default(), here, there);
+        queue.role = Role::Admin(0);
+        queue
     }
 
     /// These cores look every 20 ms, and the first judges; whether somebody is doomed.
@@ -93,6 +102,22 @@ mod tests {
         let hour = 3_600_000;
         assert!(!run(&mut target, &[0, 1], hour..hour + 1900), "its time is not over");
         assert!(run(&mut target, &[0, 1], hour + 1900..hour + 2100), "five seconds that count");
+    }
+
+    #[test]
+    fn a_host_that_spoke_before_the_target_stood_still_is_not_blamed_for_it_either() {
+        let (mut target, mut queue) = (target(), queue());
+        assert!(!run(&mut target, &[0], 0..3000));
+        // What had come before is taken in behind it, by the first core that looks again.
+        queue.fetched();
+        let hour = Duration::from_secs(3600);
+        target.look(0, hour);
+        target.account(&mut queue);
+        target.tick(hour);
+        assert!(target.next_doomed(|_| true).is_none(), "its time has just begun");
+        let ms = hour.as_millis() as u64;
+        assert!(!run(&mut target, &[0], ms + 20..ms + 4980), "its time is not over");
+        assert!(run(&mut target, &[0], ms + 4980..ms + 5100), "five seconds that count");
     }
 
     #[test]
