@@ -251,9 +251,15 @@ fn launch(
 }
 
 fn poll(mut server: Server, stop: &StopFlag, wait: Wait) -> Result<(), ServerError> {
+    let nap = match wait {
+        Wait::Sleep(nap) => nap,
+        Wait::Interrupt => Wait::SLEEP,
+        Wait::Busy | Wait::Spin | Wait::Yield => Duration::ZERO,
+    };
     while !stop.is_set() {
         if server.poll()? == 0 && !server.sleep(Server::TURN)? {
             wait.idle();
+            server.napped(nap);
         }
     }
     server.stop(FAREWELL)

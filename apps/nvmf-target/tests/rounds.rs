@@ -12,6 +12,7 @@ use std::time::Duration;
 use by_hand::RAM;
 use by_hand::rig::{CLOCK_EVERY, Rig, What};
 use ferrocx_nvmf_target::transport::Command;
+use rtrb::Producer;
 
 const MOST: usize = 32;
 const WHATS: [What; 3] = [What::Read, What::Write, What::WriteInCapsule];
@@ -46,6 +47,40 @@ fn a_command_has_two_completions_at_most() {
     }
 }
 
+/// Rounds until the target has looked at the clock and had its turn, with naps before each.
+fn until_look(rig: &mut Rig, commands: &mut Producer<Command>, nap: Duration) -> usize {
+    let has_looked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&has_looked);
+    let look = Command::new(move |_| flag.store(true, Ordering::Relaxed));
+    assert!(commands.push(look).is_ok());
+    let mut rounds = 0;
+    while !has_looked.load(Ordering::Relaxed) {
+        if !nap.is_zero() {
+            thread::sleep(nap);
+            rig.server.napped(nap);
+        }
+        rig.server.poll().unwrap();
+        rounds += 1;
+    }
+    rounds
+}
+
+/// The longer the naps, the fewer of them are between two looks.
+#[test]
+fn a_core_that_naps_looks_at_the_clock_each_turn() {
+    let mut rig = Rig::start(1).unwrap();
+    let mut commands = rig.server.commands();
+    // Of 50 us, 13 may end before a turn is over, which the next 13 find then.
+    for (micros, most) in [(50, 26), (200, 5), (500, 2), (1000, 1)] {
+        let nap = Duration::from_micros(micros);
+        until_look(&mut rig, &mut commands, nap);
+        for _ in 0..8 {
+            let rounds = until_look(&mut rig, &mut commands, nap);
+            assert!(rounds <= most, "{rounds} naps of {nap:?}");
+        }
+    }
+}
+
 /// This thread holds what cores share while it carries commands out itself: would they lock it, it
 /// waited for itself for ever.
 #[test]
@@ -58,13 +93,7 @@ fn commands_take_no_lock_that_cores_share() {
         for what in WHATS {
             for count in [1, MOST] {
                 // Behind a look at the clock the next one is that many rounds away.
-                let has_looked = Arc::new(AtomicBool::new(false));
-                let flag = Arc::clone(&has_looked);
-                let look = Command::new(move |_| flag.store(true, Ordering::Relaxed));
-                assert!(commands.push(look).is_ok());
-                while !has_looked.load(Ordering::Relaxed) {
-                    rig.server.poll().unwrap();
-                }
+                until_look(&mut rig, &mut commands, Duration::ZERO);
                 let held = other.target();
                 let (rounds, _) = batch(&mut rig, what, count);
                 assert!(rounds < CLOCK_EVERY, "{rounds} rounds");

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{with, with_target};
@@ -10,7 +12,7 @@ use ferrocx_nvmf_target::host::one;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
-use ferrocx_nvmf_target::transport::{Server, ServerConfig};
+use ferrocx_nvmf_target::transport::{Command, Server, ServerConfig};
 
 /// Longer than all that a host does here; a core that nobody wakes sleeps so long each time.
 const LONG: Duration = Duration::from_secs(30);
@@ -48,6 +50,53 @@ fn a_core_that_sleeps_is_woken_for_each_command() {
             (server.sleep(nap).unwrap(), start.elapsed())
         });
         assert!(slept.0 && slept.1 >= nap, "{slept:?}");
+        drop(queue);
+        host.shut_down().unwrap();
+        here.until_queues(0);
+    });
+}
+
+/// What other threads want wakes nobody, nor do timers: they have their turn however often the core
+/// is woken.
+#[test]
+fn a_core_that_is_woken_again_and_again_looks_at_the_clock_each_turn() {
+    const COMMANDS: usize = 200;
+    let config = ServerConfig { interrupts: true, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let served = here.begin(|server| {
+            let (mut work, looks) = (server.commands(), Arc::new(AtomicUsize::new(0)));
+            let mut ask = move |looks: &Arc<AtomicUsize>| {
+                let looks = Arc::clone(looks);
+                let look = move |_: &mut Server| {
+                    looks.fetch_add(1, Ordering::Relaxed);
+                };
+                assert!(work.push(Command::new(look)).is_ok());
+                Instant::now()
+            };
+            let (start, mut done, mut asked, mut late) = (Instant::now(), 0, 1, 0);
+            let (mut since, mut has_slept) = (ask(&looks), false);
+            while done < COMMANDS && start.elapsed() < LONG {
+                let is_due = has_slept && since.elapsed() > Server::TURN;
+                let found = server.poll().unwrap();
+                if looks.load(Ordering::Relaxed) == asked {
+                    (since, asked) = (ask(&looks), asked + 1);
+                } else {
+                    late += usize::from(is_due);
+                }
+                has_slept = found == 0 && server.sleep(LONG).unwrap();
+                done += found;
+            }
+            (done, asked, late)
+        });
+        for _ in 0..COMMANDS {
+            let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
+            assert_eq!(one(&mut queue, flush).unwrap().status(), Status::SUCCESS);
+        }
+        let (done, asked, late) = served.recv().unwrap();
+        assert!(done >= COMMANDS && asked > 2, "{done} completions, {asked} turns");
+        assert_eq!(late, 0, "of {done} completions, {asked} turns");
         drop(queue);
         host.shut_down().unwrap();
         here.until_queues(0);

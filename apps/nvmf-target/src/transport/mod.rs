@@ -201,7 +201,8 @@ pub struct Server {
     flushes: Vec<Flush>,
     flush_number: u16,
     stats: ServerStats,
-    round: u32,
+    /// Rounds until it looks at the clock.
+    rounds_to_clock: u32,
     next_turn: Duration,
     next_tick: Duration,
     config: ServerConfig,
@@ -332,7 +333,7 @@ impl Server {
             flushes: Vec::new(),
             flush_number: 0,
             stats: ServerStats::default(),
-            round: 0,
+            rounds_to_clock: 0,
             next_turn: Duration::ZERO,
             next_tick: Duration::ZERO,
             config: config.clone(),
@@ -433,10 +434,11 @@ impl Server {
     ///
     /// [`ServerError::Device`], of a broken device.
     pub fn poll(&mut self) -> Result<usize, ServerError> {
-        if self.round.is_multiple_of(CLOCK_EVERY) {
+        if self.rounds_to_clock == 0 {
+            self.rounds_to_clock = CLOCK_EVERY;
             self.look_at_clock()?;
         }
-        self.round = self.round.wrapping_add(1);
+        self.rounds_to_clock -= 1;
         self.work.look_at_offer();
         self.poll_queues()
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ferrocx::verbs::{CompletionChannel, RdmaContext};
 
-use super::{Server, ServerError};
+use super::{CLOCK_EVERY, Server, ServerError};
 
 /// What wakes a core: one of the device's interrupt vectors, which cores take in turn.
 pub(super) fn channel(
@@ -31,10 +31,18 @@ impl Server {
         if has_files || self.work.drives.is_busy() {
             return Ok(false);
         }
-        if !channel.wait(&mut [&mut self.cq], Some(limit))? {
-            // Nothing came: it is the clock's turn.
-            self.round = 0;
-        }
+        channel.wait(&mut [&mut self.cq], Some(limit))?;
+        // How long it took nobody knows without the clock, also if something came.
+        self.rounds_to_clock = 0;
         Ok(true)
+    }
+
+    /// Its thread has slept for so long since the last [`Server::poll`]. That counts as the rounds
+    /// that are [`Server::TURN`] otherwise, so that looks at the clock stay about a turn apart.
+    pub fn napped(&mut self, time: Duration) {
+        let share = time.as_micros() * u128::from(CLOCK_EVERY);
+        let rounds = share.div_ceil(Self::TURN.as_micros());
+        self.rounds_to_clock =
+            self.rounds_to_clock.saturating_sub(rounds.try_into().unwrap_or(u32::MAX));
     }
 }
