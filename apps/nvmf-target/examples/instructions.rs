@@ -1,8 +1,10 @@
 //! What a command costs the target: run under callgrind, which counts `measured` alone.
 //!
 //! ```text
-//! instructions read|write|write-in-capsule BATCH ROUNDS
+//! instructions [atomic-]read|write|write-in-capsule BATCH ROUNDS
 //! ```
+//!
+//! With `atomic-` the namespace is RAM whose blocks are read and written as one.
 //!
 //! Target and host are on two models of this process, which stand still while the target is polled
 //! and do everything that they have before it is polled again: a batch is there as a whole, no
@@ -23,19 +25,27 @@
 mod rig;
 
 use ferrocx_nvmf_target::transport::Server;
-use rig::{CLOCK_EVERY, Result, Rig, TICK, What};
+use rig::{CLOCK_EVERY, NAMESPACE_BYTES, Result, Rig, TICK, What};
+
+/// The namespace whose blocks are read and written as one.
+const ATOMIC: u32 = 2;
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [what, batch, rounds] = args.as_slice() else {
-        return Err("give read, write or write-in-capsule, BATCH and ROUNDS".into());
+        return Err("give [atomic-]read, write or write-in-capsule, BATCH and ROUNDS".into());
     };
+    let (nsid, what) = what.strip_prefix("atomic-").map_or((1, &**what), |what| (ATOMIC, what));
     let what: What = what.parse()?;
     let (batch, rounds): (usize, usize) = (batch.parse()?, rounds.parse()?);
     let mut rig = Rig::start(batch)?;
+    if nsid == ATOMIC {
+        let backend = rig.server.add_whole_ram(NAMESPACE_BYTES, rig.block_shift)?;
+        rig.offer(ATOMIC, NAMESPACE_BYTES as u64 >> rig.block_shift, backend)?;
+    }
     let mut polls = 0_usize;
     for _ in 0..rounds {
-        rig.submit(what, 1, batch)?;
+        rig.submit(what, nsid, batch)?;
         let mut done = 0;
         while done < batch {
             rig.settle();

@@ -26,7 +26,8 @@ pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 const NQN: &str = "nqn.2026-11.org.ferrocx:cost";
 const LEN: usize = 4096;
-const NAMESPACE_BYTES: usize = 16 << 20;
+/// Bytes of namespace 1, which are all of RAM.
+pub const NAMESPACE_BYTES: usize = 16 << 20;
 /// Rounds of the target between its looks at the clock, and a time after which a look finds every
 /// timer due.
 pub const CLOCK_EVERY: usize = 64;
