@@ -36,7 +36,7 @@ pub struct Limits {
     /// How long a drive may take for a command before it is aborted, in seconds: 1 to 600. Linux
     /// hosts wait 30 s.
     pub drive_timeout_s: u32,
-    /// Buffers of the largest transfer: 1 to 1024.
+    /// Buffers of the largest transfer: 2 to 1024; a Compare may take two.
     pub buffers: u16,
     /// Answers end the host's key, where it asks for that.
     pub remote_invalidate: bool,
