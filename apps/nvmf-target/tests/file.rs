@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, NQN, offers_file, with, with_target};
+use common::{BLOCK, Here, NQN, offers_file, offers_new_file, with, with_target};
 use ferrocx_nvmf_target::backend::OpenFile;
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
@@ -22,6 +22,16 @@ const BLOCKS: u64 = 8192;
 
 fn status(queue: &mut HostQueue, sqe: Sqe) -> Status {
     one(queue, sqe).unwrap().status()
+}
+
+/// Offers a file that is open already; `None` where this machine has no io_uring.
+fn put(here: &Here, nsid: u32, file: OpenFile) -> Option<()> {
+    here.change(move |server| {
+        let place = server.next_place();
+        server.put_backend(place, Ready::File(file), (NQN, nsid)).ok()?;
+        let namespace = common::namespace(nsid, BLOCKS, place);
+        server.target_mut().put_namespace(NQN, namespace).ok()
+    })
 }
 
 #[test]
@@ -135,15 +145,7 @@ fn a_file_that_has_lost_what_was_written_is_not_believed_again() {
             let full = File::options().read(true).write(true).open("/dev/full").unwrap();
             let open = OpenFile::new(file.try_clone().unwrap());
             let spoiled = open.beside(full);
-            let put = |nsid: u32, file: OpenFile| {
-                here.change(move |server| {
-                    let place = server.next_place();
-                    server.put_backend(place, Ready::File(file), (NQN, nsid)).ok()?;
-                    let namespace = common::namespace(nsid, BLOCKS, place);
-                    server.target_mut().put_namespace(NQN, namespace).ok()
-                })
-            };
-            if put(NSID, open).and_then(|()| put(SPOILED, spoiled)).is_none() {
+            if put(here, NSID, open).and_then(|()| put(here, SPOILED, spoiled)).is_none() {
                 println!("skipped: no io_uring");
                 return;
             }
@@ -183,7 +185,7 @@ fn a_file_that_has_lost_what_was_written_is_not_believed_again() {
                     server.drop_backend(gone.backend);
                 }
             });
-            put(NSID, OpenFile::new(file)).unwrap();
+            put(here, NSID, OpenFile::new(file)).unwrap();
             for sqe in durable {
                 assert_eq!(status(&mut queue, sqe), Status::SUCCESS);
             }
@@ -200,21 +202,13 @@ fn a_host_that_shuts_down_is_told_of_what_a_file_has_lost() {
         file.set_len(BLOCKS * BLOCK as u64).unwrap();
         let open = OpenFile::new(file);
         let spoiled = open.beside(File::open("/dev/zero").unwrap());
-        let put = |file: OpenFile| {
-            here.change(move |server| {
-                let place = server.next_place();
-                server.put_backend(place, Ready::File(file), (NQN, NSID)).ok()?;
-                let namespace = common::namespace(NSID, BLOCKS, place);
-                server.target_mut().put_namespace(NQN, namespace).ok()
-            })
-        };
-        if put(spoiled).is_none() {
+        if put(here, NSID, spoiled).is_none() {
             println!("skipped: no io_uring");
             return;
         }
         // The first that asks is a shutdown, too.
         assert!(matches!(here.host().shut_down(), Err(HostError::Ended(_))));
-        put(open).unwrap();
+        put(here, NSID, open).unwrap();
         assert!(matches!(here.host().shut_down(), Err(HostError::Ended(_))));
     });
 }
@@ -222,9 +216,7 @@ fn a_host_that_shuts_down_is_told_of_what_a_file_has_lost() {
 #[test]
 fn a_host_that_goes_leaves_no_buffer_behind() {
     with_target(|here| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        if !offers_file(here, NSID, BLOCKS, file) {
+        if !offers_new_file(here, NSID, BLOCKS) {
             return;
         }
         for round in 0..10 {
@@ -251,9 +243,7 @@ fn queues_that_wait_for_buffers_get_them_in_turn() {
     const DEPTH: usize = 32;
     let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(BLOCKS * BLOCK as u64).unwrap();
-        if !offers_file(here, NSID, BLOCKS, file) {
+        if !offers_new_file(here, NSID, BLOCKS) {
             return;
         }
         let config = HostConfig { io_queues: QUEUES, ..HostConfig::new(NQN) };
