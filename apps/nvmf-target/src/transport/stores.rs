@@ -9,7 +9,6 @@ use ferrocx_uring::Ring;
 use super::execute::{Rare, Store};
 use super::{MAX_BACKENDS, RING_REQUESTS, Ready, Server, ServerError};
 use crate::backend::{self, Backend, OpenFile, Outside};
-use crate::peer::Peer;
 use crate::proto::log::Traffic;
 use crate::stats::NamespaceStats;
 use crate::whole::{Locks, Whole};
@@ -61,15 +60,6 @@ impl Server {
         let memory = backend::memory(&self.context, len, self.config.page)?;
         let backend = Backend::null(&self.pd, &memory)?;
         self.add(Ready::Direct(backend))
-    }
-
-    /// Adds a back end that is memory of another device, opened for [`Server::pd`]; its place.
-    ///
-    /// # Errors
-    ///
-    /// [`ServerError::Places`].
-    pub fn add_peer(&mut self, peer: &Arc<Peer>) -> Result<usize, ServerError> {
-        self.add(Ready::Direct(Backend::peer(peer)))
     }
 
     /// Adds a back end that is a file or a block device, open for what hosts may do; its place.
