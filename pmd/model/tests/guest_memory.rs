@@ -364,6 +364,31 @@ fn a_step_looks_at_a_bounded_number_of_entries() {
     }
 }
 
+/// MANAGE_PAGES: gives the same page many times, so that none is taken.
+fn give_page_often(host: &mut Host, count: u32) -> Vec<u8> {
+    let mut give = input(0x10, &[(0, 0x0108_0000), (4, 1), (0xc, count)]);
+    let page = host.ring(4096);
+    give.extend((0..count).flat_map(|_| page.to_be_bytes()));
+    give
+}
+
+/// The same command in the first slots, with the same mailboxes.
+fn post_often(host: &mut Host, input: &[u8], slots: usize) {
+    host.post(0, input, 0x10);
+    let mut entry = [0; 64];
+    host.queue.copy_out(0, &mut entry);
+    for slot in 1..slots {
+        host.queue.copy_in(slot * 64, &entry);
+    }
+}
+
+/// What the device has done so far, in the terms of [`STEPS_PER_TURN`].
+fn work_of(host: &Host) -> u64 {
+    let dma = host.nic.side().counts().dma;
+    let looks = host.nic.state().objects.mkeys.steps();
+    dma.reads + dma.writes + looks + (dma.read_bytes + dma.written_bytes) / 512
+}
+
 /// Commands count as work, too, by the memory that they read and what they list: of many that are
 /// rung at once some are left to later steps.
 #[test]
@@ -371,28 +396,14 @@ fn a_step_reads_a_bounded_number_of_mailboxes() {
     const SLOTS: usize = 31;
     const PAGES: u32 = 8_000;
     let mut host = Host::up();
-    // MANAGE_PAGES: gives the same page many times, so that none is taken.
-    let mut give = input(0x10, &[(0, 0x0108_0000), (4, 1), (0xc, PAGES)]);
-    let page = host.ring(4096);
-    give.extend((0..PAGES).flat_map(|_| page.to_be_bytes()));
-    // The same command in all slots, with the same mailboxes.
-    host.post(0, &give, 0x10);
-    let mut entry = [0; 64];
-    host.queue.copy_out(0, &mut entry);
-    for slot in 1..SLOTS {
-        host.queue.copy_in(slot * 64, &entry);
-    }
+    let give = give_page_often(&mut host, PAGES);
+    post_often(&mut host, &give, SLOTS);
     host.ring_bell((1 << SLOTS) - 1);
-    let work = |host: &Host| {
-        let dma = host.nic.side().counts().dma;
-        let looks = host.nic.state().objects.mkeys.steps();
-        dma.reads + dma.writes + looks + (dma.read_bytes + dma.written_bytes) / 512
-    };
     let one = 2 * 4 * u64::from(PAGES);
-    let (mut steps, mut before) = (0, work(&host));
+    let (mut steps, mut before) = (0, work_of(&host));
     while (0..SLOTS).any(|slot| host.take(slot, 0x10).is_none()) {
         host.step();
-        let now = work(&host);
+        let now = work_of(&host);
         assert!(now - before <= STEPS_PER_TURN + one, "{} in a step", now - before);
         (before, steps) = (now, steps + 1);
         assert!(steps < 1000, "commands are never answered");
@@ -400,7 +411,61 @@ fn a_step_reads_a_bounded_number_of_mailboxes() {
     assert!(steps > 4, "all in {steps} steps");
 }
 
-/// DESTROY_UCTX ends what a step has time for, and the rest when it is asked again.
+/// DESTROY_UCTX in a step of which other commands have used up all but a little.
+struct Late {
+    give: Vec<u8>,
+    slots: usize,
+    /// Work that is left for it, at most.
+    left: u64,
+}
+
+impl Late {
+    fn new(host: &mut Host) -> Self {
+        let give = give_page_often(host, 2000);
+        let before = work_of(host);
+        host.command(&give, 0x10);
+        let one = work_of(host) - before;
+        let slots = (STEPS_PER_TURN - 1) / one;
+        assert!((4..31).contains(&slots), "{one} for each");
+        Self { give, slots: slots as usize, left: STEPS_PER_TURN - slots * one }
+    }
+
+    /// Its status.
+    #[track_caller]
+    fn destroy(&self, host: &mut Host, uid: u32) -> u8 {
+        post_often(host, &self.give, self.slots);
+        host.post(self.slots, &destroy_uctx(uid), 0x10);
+        host.ring_bell((2 << self.slots) - 1);
+        let before = work_of(host);
+        host.step();
+        let work = work_of(host) - before;
+        let done = host.take(self.slots, 0x10).expect("it begins in this step");
+        assert!(work >= STEPS_PER_TURN, "{work}: so little that it may end what it likes");
+        done.status()
+    }
+}
+
+fn destroy_uctx(uid: u32) -> Vec<u8> {
+    words(&[0x0a06_0000, 0, uid, 0])
+}
+
+/// Asks for the end of a user context until it has come; how often.
+fn until_destroyed(host: &mut Host, uid: u32) -> u64 {
+    let looks = |host: &Host| host.nic.state().objects.mkeys.steps();
+    for asked in 1..1000 {
+        let before = looks(host);
+        let status = host.command(&destroy_uctx(uid), 0x10).status();
+        assert!(looks(host) - before <= STEPS_PER_TURN + 64, "{}", looks(host) - before);
+        if status == 0 {
+            return asked;
+        }
+        assert_eq!(status, RESOURCE_BUSY);
+    }
+    panic!("it never ends");
+}
+
+/// DESTROY_UCTX ends what a step has time for, and the rest when it is asked again; one object at
+/// least, though the search for them be more than a step has left.
 #[test]
 fn a_user_context_with_many_objects_ends_in_bounded_steps() {
     let mut host = Host::up();
@@ -410,20 +475,72 @@ fn a_user_context_with_many_objects_ends_in_bounded_steps() {
     while host.command(&alloc_pd, 0x10).status() == 0 {
         count += 1;
     }
-    let looks = |host: &Host| host.nic.state().objects.mkeys.steps();
-    let destroy = words(&[0x0a06_0000, 0, uid, 0]);
-    let mut asked = 0;
-    loop {
-        let before = looks(&host);
-        let status = host.command(&destroy, 0x10).status();
-        assert!(looks(&host) - before <= STEPS_PER_TURN + 64, "{}", looks(&host) - before);
-        asked += 1;
-        if status == 0 {
-            break;
-        }
-        assert_eq!(status, RESOURCE_BUSY);
-        assert!(asked < 1000, "it never ends");
-    }
     assert!(count > 1000, "{count}");
+    let late = Late::new(&mut host);
+    let domains = |host: &Host| host.nic.state().objects.pds.len();
+    assert!(late.left < u64::from(domains(&host)) / 4, "{}: time for the search", late.left);
+    for _ in 0..3 {
+        let before = domains(&host);
+        assert_eq!(late.destroy(&mut host, uid), RESOURCE_BUSY);
+        assert_eq!(domains(&host), before - 1);
+    }
+    // What the driver names stays, however often it is asked, and does not keep the others.
+    let (last, ()) = host.nic.state().objects.pds.iter().last().expect("many");
+    let drivers_key = host.ok(&create_pa_mkey(last, 1), 0x10).word(8);
+    let before = domains(&host);
+    assert_eq!(late.destroy(&mut host, uid), RESOURCE_BUSY);
+    assert_eq!(domains(&host), before - 1);
+    host.short(0x202, drivers_key & 0xff_ffff);
+    assert!(until_destroyed(&mut host, uid) > 1);
     assert!(host.nic.state().objects.pds.is_empty());
+}
+
+/// The same of the entries of its flow tables.
+#[test]
+fn a_user_context_with_many_flow_entries_ends_in_bounded_steps() {
+    const ENTRIES: u32 = 5_000;
+    const DROP: u32 = 2;
+    const COUNT: u32 = 8;
+    let mut host = Host::up();
+    let uid = host.ok(&input(0x40, &[(0, 0x0a04_0000)]), 0x10).word(8);
+    let before = host.nic.state().objects.len();
+    let by = |mut bytes: Vec<u8>| {
+        bytes[2..4].copy_from_slice(&(uid as u16).to_be_bytes());
+        bytes
+    };
+    let counter = host.ok(&by(words(&[0x0939_0000, 0, 0, 0])), 0x10).word(8);
+    let table = host.ok(&by(create_flow_table(1, 13)), 0x10).word(8);
+    let group = host.ok(&by(create_flow_group(table, 0, ENTRIES - 1)), 0x10).word(8);
+    for index in 0..ENTRIES {
+        let mut rule = input(
+            0x340,
+            &[
+                (0, 0x0936_0000),
+                (0x14, table),
+                (0x20, index),
+                (0x44, group),
+                (0x4c, DROP | COUNT),
+                (0x54, 1),
+            ],
+        );
+        rule.extend(words(&[counter, 0]));
+        host.ok(&by(rule), 0x10);
+    }
+    let entries = |host: &Host| {
+        let group = host.nic.state().objects.flow_groups.get(group);
+        group.map_or(0, |group| group.entries.len() as u64)
+    };
+    let late = Late::new(&mut host);
+    let most = 1 + late.left / 4;
+    let mut asked = 0;
+    while entries(&host) > most {
+        let before = entries(&host);
+        assert_eq!(late.destroy(&mut host, uid), RESOURCE_BUSY);
+        let ended = before - entries(&host);
+        assert!((1..=most).contains(&ended), "{ended}, with {} left", late.left);
+        asked += 1;
+    }
+    assert!(asked > 1);
+    until_destroyed(&mut host, uid);
+    assert_eq!(host.nic.state().objects.len(), before - 1);
 }

@@ -18,10 +18,11 @@ use ferrocx_prm::flow::{FlowMatchParam, FlowTableContext};
 use ferrocx_prm::syndrome::CommandStatus;
 
 use super::fte::{check_table, check_type};
-use super::handler::{Exec, Handler, add, check_vport, no_tail, parse, plain, remove};
+use super::handler::{Exec, Handler, add, check_vport, is_enough, no_tail, parse, plain, remove};
 use super::{flow_counter, fte};
 use crate::device::caps::{MAX_FT_LEVEL, log_max};
 use crate::device::refused::{Answer, Refused, ensure};
+use crate::device::state::Ctx;
 use crate::objects::{FlowGroup, FlowTable, MAX_TABLE_GROUPS, MissAction, Objects};
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -247,46 +248,76 @@ fn destroy_flow_group(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> 
         let objects = &mut exec.ctx.state.objects;
         let (id, group_id) = (input.table_id(), input.group_id());
         check_table(objects, input.table_type(), id)?;
-        let group = objects.flow_groups.get(group_id).filter(|group| group.table == id);
+        let is_seen = objects.flow_groups.contains(group_id);
+        let group = objects.flow_groups.get(group_id).filter(|group| is_seen && group.table == id);
         let group = group.ok_or_else(|| Refused::resource("group_id", group_id))?;
         ensure(group.entries.is_empty(), || Refused::busy("group_id", group_id))?;
-        remove(&mut objects.flow_groups, "group_id", group_id)?;
-        if let Some(table) = objects.flow_tables.get_mut(id) {
-            table.groups.retain(|other| *other != group_id);
-        }
-        objects.table_changed(id);
+        remove_group(objects, id, group_id);
         Ok(DestroyFlowGroupOut::zeroed())
     })
 }
 
+fn remove_group(objects: &mut Objects, table_id: u32, group_id: u32) {
+    objects.flow_groups.remove(group_id);
+    if let Some(table) = objects.flow_tables.get_mut(table_id)
+        // Those of a user context go all at once, the last ones first.
+        && let Some(at) = table.groups.iter().rposition(|other| *other == group_id)
+    {
+        table.groups.remove(at);
+    }
+    objects.table_changed(table_id);
+}
+
+/// Removes an entry and lets go of what it names; `None` if there is none.
+fn remove_entry(objects: &mut Objects, group_id: u32, index: u32) -> Option<()> {
+    let entry = objects.flow_groups.get_mut(group_id)?.entries.remove(&index)?;
+    objects.flow_groups.shrink(group_id, entry.bytes());
+    fte::release(objects, &entry);
+    objects.group_changed(group_id);
+    Some(())
+}
+
+/// Removes the last entry of a table's last group, or the group if it has none; `None` if the table
+/// has no group.
+fn remove_last(objects: &mut Objects, table_id: u32) -> Option<()> {
+    let group_id = *objects.flow_tables.get(table_id)?.groups.last()?;
+    let group = objects.flow_groups.get(group_id);
+    match group.and_then(|group| group.entries.last_key_value()) {
+        Some((&index, _)) => remove_entry(objects, group_id, index)?,
+        None => remove_group(objects, table_id, group_id),
+    }
+    Some(())
+}
+
 /// Removes the flow tables of a user context with their groups and entries, but those that others
-/// lead to.
-pub(super) fn wipe(objects: &mut Objects, uid: u16) {
-    let tables = objects.flow_tables.of_user(uid);
+/// lead to, until this step has done enough; whether it came to the end.
+pub(super) fn wipe(ctx: &mut Ctx<'_>, uid: u16) -> bool {
+    let tables = ctx.state.objects.flow_tables.of_user(uid);
     for id in &tables {
-        let groups =
-            objects.flow_tables.get_mut(*id).map(|table| std::mem::take(&mut table.groups));
-        for group in groups.unwrap_or_default() {
-            let group = objects.flow_groups.remove(group);
-            let entries = group.as_ref().map_or(0, |group| group.entries.len());
-            objects.mkeys.work(1 + entries as u64);
-            for entry in group.iter().flat_map(|group| group.entries.values()) {
-                fte::release(objects, entry);
+        while remove_last(&mut ctx.state.objects, *id).is_some() {
+            if is_enough(ctx) {
+                return false;
             }
         }
-        let miss = objects
-            .flow_tables
-            .get_mut(*id)
-            .map(|table| std::mem::replace(&mut table.miss, MissAction::Default));
-        release_miss(objects, miss.unwrap_or(MissAction::Default));
+        let objects = &mut ctx.state.objects;
+        if let Some(table) = objects.flow_tables.get_mut(*id) {
+            let miss = std::mem::replace(&mut table.miss, MissAction::Default);
+            release_miss(objects, miss);
+        }
         objects.table_changed(*id);
     }
     for id in tables {
-        if objects.rx_root != Some(id) {
-            let _ = remove(&mut objects.flow_tables, "table_id", id);
+        let objects = &mut ctx.state.objects;
+        if objects.rx_root == Some(id) || remove(&mut objects.flow_tables, "table_id", id).is_err()
+        {
+            continue;
+        }
+        objects.steering_changed();
+        if is_enough(ctx) {
+            return false;
         }
     }
-    objects.steering_changed();
+    true
 }
 
 fn delete_fte(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
@@ -296,12 +327,8 @@ fn delete_fte(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let (id, index) = (input.table_id(), input.flow_index());
         check_table(objects, input.table_type(), id)?;
         let group_id = fte::group_of(objects, id, index)?;
-        let group = objects.flow_groups.get_mut(group_id);
-        let entry = group.and_then(|group| group.entries.remove(&index));
-        let entry = entry.ok_or_else(|| Refused::resource("flow_index", index))?;
-        objects.flow_groups.shrink(group_id, entry.bytes());
-        fte::release(objects, &entry);
-        objects.group_changed(group_id);
+        let removed = remove_entry(objects, group_id, index);
+        removed.ok_or_else(|| Refused::resource("flow_index", index))?;
         Ok(DeleteFteOut::zeroed())
     })
 }

@@ -91,6 +91,15 @@ pub(super) fn add<T: Footprint>(
     table.insert(object).map_err(|full| Refused::full(field, full))
 }
 
+/// Work of removing an object: a command, without its delivery.
+const OBJECT_WORK: u64 = 4;
+
+/// Counts the work of an object that goes with a user context; whether this step has done enough.
+pub(super) fn is_enough(ctx: &Ctx<'_>) -> bool {
+    ctx.state.objects.mkeys.work(OBJECT_WORK);
+    ctx.is_turn_over()
+}
+
 /// Removes an object that nothing holds.
 pub(super) fn remove<T>(table: &mut Table<T>, field: &'static str, number: u32) -> Answer<T> {
     ensure(table.contains(number), || Refused::resource(field, number))?;

@@ -9,7 +9,7 @@
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::user::{CreateUctx, CreateUctxOut, DestroyUctx, DestroyUctxOut};
 
-use super::handler::{Exec, Handler, add, plain};
+use super::handler::{Exec, Handler, add, is_enough, plain};
 use super::{flow, umem};
 use crate::device::caps::UCTX_CAP;
 use crate::device::refused::{Answer, Refused, ensure};
@@ -25,8 +25,6 @@ pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
     })
 }
 
-/// Work of removing an object: a command, without its delivery.
-const OBJECT_WORK: u64 = 4;
 /// Places of a table that are searched in the time of an access to memory.
 const PLACES_PER_STEP: u64 = 4;
 
@@ -56,24 +54,33 @@ fn destroy(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
 
 /// Removes the objects of a user context, those that name others first, until this step has done
 /// enough; whether all of them went.
+///
+/// At least one goes, if one can: the search alone may be enough for a step, and begins anew when
+/// the driver tries again.
 fn wipe(exec: &mut Exec<'_, '_>, uid: u32) -> bool {
     let uid = u16::try_from(uid).unwrap_or(SHARED_UID);
-    let objects = &mut exec.ctx.state.objects;
-    flow::wipe(objects, uid);
-    let mut left = !objects.flow_tables.of_user(uid).is_empty();
+    let objects = &exec.ctx.state.objects;
+    objects.mkeys.work(objects.flow_tables.numbers() as u64 / PLACES_PER_STEP);
+    if !flow::wipe(exec.ctx, uid) {
+        return false;
+    }
+    let mut left = !exec.ctx.state.objects.flow_tables.of_user(uid).is_empty();
+    let mut has_ended_one = false;
     macro_rules! remove {
         ($($table:ident $opcode:ident)*) => { $(
-            let objects = &mut exec.ctx.state.objects;
+            let objects = &exec.ctx.state.objects;
             objects.mkeys.work(objects.$table.numbers() as u64 / PLACES_PER_STEP);
-            for number in exec.ctx.state.objects.$table.of_user(uid) {
-                if exec.ctx.is_turn_over() {
-                    return false;
+            for number in objects.$table.of_user(uid) {
+                if exec.ctx.state.objects.$table.holders(number) != 0 {
+                    continue;
                 }
-                exec.ctx.state.objects.mkeys.work(OBJECT_WORK);
                 let mut input = [0; 16];
                 input[..2].copy_from_slice(&Opcode::$opcode.0.to_be_bytes());
                 input[8..12].copy_from_slice(&number.to_be_bytes());
-                let _ = (exec.run)(exec, Opcode::$opcode, &input);
+                has_ended_one |= (exec.run)(exec, Opcode::$opcode, &input).is_ok();
+                if is_enough(exec.ctx) && has_ended_one {
+                    return false;
+                }
             }
             left |= !exec.ctx.state.objects.$table.of_user(uid).is_empty();
         )* };

@@ -273,6 +273,12 @@ impl MkeyTable {
             })
     }
 
+    /// Number of other objects that name the key.
+    #[must_use]
+    pub fn holders(&self, index: u32) -> u32 {
+        self.keys.holders(index)
+    }
+
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> u32 {
