@@ -11,6 +11,7 @@ use super::budget::{Budget, Charge, Footprint};
 use super::memory::QueueMemory;
 use super::queues::{QueueStats, ReceiveRing, WorkQueue};
 use super::table::Full;
+use crate::queue::active::Active;
 use crate::roce::transport::Network;
 use crate::roce::transport::atomic::Operands;
 use crate::roce::transport::bth::Transport;
@@ -347,8 +348,8 @@ impl Line {
 }
 
 impl Footprint for Qp {
-    /// Its number may wait for its turn, in a list that doubles, with a mark whether it does.
-    const PER_NUMBER: usize = 3 * size_of::<u32>() + 3;
+    /// Its number may wait for its turn.
+    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER;
 
     fn heap_bytes(&self) -> u64 {
         let own = match &self.receive {

@@ -7,6 +7,7 @@ use ferrocx_prm::wqc::{Rmpc, Rqc, Sqc, Wq};
 use super::LISTED_BYTES;
 use super::budget::Footprint;
 use super::memory::QueueMemory;
+use crate::queue::active::Active;
 
 /// State of an SQ, RQ or RMP. Source: reference 5.7, 5.8.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -378,8 +379,8 @@ impl Footprint for Cq {
 }
 
 impl Footprint for Sq {
-    /// Its number may stand among those that have work, in a list that doubles.
-    const PER_NUMBER: usize = 3 * size_of::<u32>();
+    /// Its number may stand among those that have work.
+    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER;
 
     fn heap_bytes(&self) -> u64 {
         self.wq.memory.heap_bytes() + LISTED_BYTES
@@ -387,8 +388,8 @@ impl Footprint for Sq {
 }
 
 impl Footprint for Rq {
-    /// Its number may stand among those that owe flushed entries, in a list that doubles.
-    const PER_NUMBER: usize = 3 * size_of::<u32>();
+    /// Its number may stand among those that owe flushed entries.
+    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER;
 
     fn heap_bytes(&self) -> u64 {
         match &self.memory {

@@ -11,6 +11,9 @@ pub(crate) struct Active {
 }
 
 impl Active {
+    /// Bytes for each number: its place in a line that doubles, and its mark.
+    pub(crate) const BYTES_PER_NUMBER: usize = 3 * (size_of::<u32>() + size_of::<bool>());
+
     /// Puts a queue at the end, unless it stands in the line.
     pub(crate) fn add(&mut self, number: u32) {
         let index = number as usize;

@@ -101,8 +101,10 @@ pub(super) fn execute(qp: &Qp, env: &mut Env<'_>, job: &SendJob) -> Result<(), W
         _ => &mut counts.umr_changes,
     } += 1;
     // The domain that it is in from now on is the one that stays as long as it.
-    env.pds.release(key.pd);
-    env.pds.hold(pd);
+    if pd != key.pd {
+        env.pds.release(key.pd);
+        env.pds.hold(pd);
+    }
     key.adopt(context);
     Ok(())
 }
