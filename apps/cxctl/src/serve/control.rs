@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ferrocx_bus::local::DeviceSide;
 
+use super::lines::Lines;
+
 /// How long one client may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest line: an action and the name of a port.
@@ -45,8 +47,11 @@ pub(super) fn listen(path: &Path, ports: Vec<(String, DeviceSide)>) -> anyhow::R
     let listener =
         UnixListener::bind(path).with_context(|| format!("control socket {}", path.display()))?;
     std::thread::Builder::new().name("control".into()).spawn(move || {
+        let lines = Lines::new();
         for client in listener.incoming().flatten() {
-            if let Err(error) = serve(&client, &ports) {
+            if let Err(error) = serve(&client, &ports, &lines)
+                && lines.may_say("control")
+            {
                 tracing::warn!(%error, "a client of the control socket got no answer");
             }
         }
@@ -54,10 +59,14 @@ pub(super) fn listen(path: &Path, ports: Vec<(String, DeviceSide)>) -> anyhow::R
     Ok(())
 }
 
-fn serve(mut client: &UnixStream, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
+fn serve(
+    mut client: &UnixStream,
+    ports: &[(String, DeviceSide)],
+    lines: &Lines,
+) -> anyhow::Result<()> {
     let line = read_line(client, PATIENCE)?;
     client.set_write_timeout(Some(PATIENCE))?;
-    let answer = match carry_out(line.trim_end(), ports) {
+    let answer = match carry_out(line.trim_end(), ports, lines) {
         Ok(()) => DONE.into(),
         Err(error) => error.to_string(),
     };
@@ -81,7 +90,7 @@ fn read_line(mut client: &UnixStream, patience: Duration) -> anyhow::Result<Stri
     Ok(std::str::from_utf8(&line[..len])?.to_owned())
 }
 
-fn carry_out(line: &str, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
+fn carry_out(line: &str, ports: &[(String, DeviceSide)], lines: &Lines) -> anyhow::Result<()> {
     let (verb, name) = line.split_once(' ').unwrap_or((line, ""));
     let Some(action) = Action::ALL.into_iter().find(|action| action.name() == verb) else {
         bail!("unknown action {verb:?}; give vanish or return");
@@ -90,7 +99,9 @@ fn carry_out(line: &str, ports: &[(String, DeviceSide)]) -> anyhow::Result<()> {
         let names: Vec<&str> = ports.iter().map(|port| port.0.as_str()).collect();
         bail!("no port {name:?}; there are {}", names.join(", "));
     };
-    tracing::info!(port = name, ?action, "control");
+    if lines.may_say("control") {
+        tracing::info!(port = name, ?action, "control");
+    }
     side.set_gone(action == Action::Vanish);
     Ok(())
 }
@@ -162,9 +173,10 @@ mod tests {
         ask(&path, Action::Return, "port0").expect("done");
         assert_eq!((read(), side.is_gone()), ([0, 0, 0, 7], false));
         let ports = [("port0".to_owned(), side.clone())];
-        let refused = carry_out("explode port0", &ports).unwrap_err().to_string();
+        let lines = Lines::new();
+        let refused = carry_out("explode port0", &ports, &lines).unwrap_err().to_string();
         assert_eq!(refused, "unknown action \"explode\"; give vanish or return");
-        assert!(carry_out("", &ports).is_err());
+        assert!(carry_out("", &ports, &lines).is_err());
         assert!(listen(&path, Vec::new()).is_err(), "the path is in use");
     }
 }

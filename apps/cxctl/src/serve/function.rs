@@ -35,7 +35,7 @@ pub(super) const MAX_WAITING_WRITES: usize = 4096;
 /// A line of the log that a client or its guest causes: so many a second.
 macro_rules! say {
     ($function:expr, $level:ident, $($what:tt)*) => {
-        if $function.lines.may_say(&$function.name) {
+        if $function.may_say() {
             tracing::$level!(port = $function.name, $($what)*);
         }
     };
@@ -72,6 +72,11 @@ impl Function {
     ) -> Self {
         let (config, lines) = (ConfigSpace::new(function), Lines::new());
         Self { name, trust, watch, device, config, maps: BTreeMap::new(), wake, lines }
+    }
+
+    /// Whether one more line of the log may be said that a client or its guest causes.
+    pub(super) fn may_say(&self) -> bool {
+        self.lines.may_say(&self.name)
     }
 
     /// Takes back everything the last client left: interrupts, mappings and device state.

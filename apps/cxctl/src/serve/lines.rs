@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Instant;
 
 /// Lines of each kind for a port that are logged in one second; any number can be provoked.
-const LINES_PER_SECOND: u64 = 500;
+pub(super) const LINES_PER_SECOND: u64 = 500;
 
 /// What was said in this second, and what was not.
 #[derive(Debug)]

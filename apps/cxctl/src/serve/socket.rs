@@ -14,8 +14,10 @@
 //! - Having handed over an eventfd, it makes it blocking and fills it: its own port waits.
 //! - Its memory is on hugetlbfs and it punches holes where no huge page is free: the process ends.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
+use std::sync::Once;
 
 use vfio_bindings::bindings::vfio as abi;
 use vfio_user::{IrqInfo, Server, ServerRegion};
@@ -36,17 +38,47 @@ pub(super) fn listen(path: &Path) -> Result<Server, vfio_user::Error> {
 pub(super) fn serve(server: &Server, port: &str, mut function: Function) {
     loop {
         // A message that is not even well-formed makes the crate panic; the port survives it.
-        match catch_unwind(AssertUnwindSafe(|| server.run(&mut function))) {
-            Ok(Ok(())) => tracing::info!(port, "client left"),
-            Ok(Err(vfio_user::Error::SocketAccept(error))) => {
-                tracing::error!(port, %error, "the socket accepts no more clients");
-                return;
-            }
-            Ok(Err(error)) => tracing::warn!(port, %error, "client lost"),
-            Err(_) => tracing::error!(port, "client lost: its message was malformed"),
+        let end = caught(|| server.run(&mut function));
+        if let Ok(Err(vfio_user::Error::SocketAccept(error))) = end {
+            tracing::error!(port, %error, "the socket accepts no more clients");
+            return;
         }
+        say(port, &function, end);
         function.forget_client();
     }
+}
+
+/// Says why a client is gone, unless enough was said in this second.
+fn say(port: &str, function: &Function, end: Result<Result<(), vfio_user::Error>, String>) {
+    if !function.may_say() {
+        return;
+    }
+    match end {
+        Ok(Ok(())) => tracing::info!(port, "client left"),
+        Ok(Err(error)) => tracing::warn!(port, %error, "client lost"),
+        Err(panic) => tracing::error!(port, panic, "client lost: its message was malformed"),
+    }
+}
+
+thread_local! {
+    /// While a panic of this thread is caught: what it says.
+    static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Catches a panic and returns what it says, which nobody prints: a client can cause any number.
+fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = take_hook();
+        set_hook(Box::new(move |info| {
+            let is_caught = SAID.with_borrow(Option::is_some);
+            if is_caught { SAID.set(Some(info.to_string())) } else { usual(info) }
+        }));
+    });
+    SAID.set(Some(String::new()));
+    let result = catch_unwind(AssertUnwindSafe(run));
+    let said = SAID.take().unwrap_or_default();
+    result.map_err(|_| said)
 }
 
 /// BAR 0, BAR 2 and configuration space, all trapped: each access is a message.
@@ -89,6 +121,16 @@ fn interrupts() -> Vec<IrqInfo> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Instant;
+
+    use ferrocx_bus::local::{LocalConfig, pair};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::super::lines::LINES_PER_SECOND;
+    use super::super::tests::function;
     use super::*;
 
     #[test]
@@ -97,6 +139,57 @@ mod tests {
         assert!((0..).zip(regions()).all(|(i, r)| r.region_info.index == i));
         assert_eq!(interrupts().len(), 5);
         assert!((0..).zip(interrupts()).all(|(i, irq)| irq.index == i));
+    }
+
+    /// Counts the records of its thread.
+    struct Counter(Arc<AtomicU64>);
+
+    impl Subscriber for Counter {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn clients_that_come_and_go_do_not_fill_the_log() {
+        let (_driver, device) = pair(LocalConfig::default()).expect("a device");
+        let (_engine, function) = function(&device, &Arc::default());
+        let said = Arc::new(AtomicU64::new(0));
+        tracing::subscriber::with_default(Counter(Arc::clone(&said)), || {
+            let begun = Instant::now();
+            for at in 0..20_000 {
+                say(
+                    "test",
+                    &function,
+                    match at % 3 {
+                        0 => Ok(Ok(())),
+                        1 => Ok(Err(vfio_user::Error::SocketPathExists)),
+                        _ => Err("a panic".into()),
+                    },
+                );
+            }
+            let most = (begun.elapsed().as_secs() + 2) * (LINES_PER_SECOND + 1);
+            let said = said.load(Relaxed);
+            assert!((LINES_PER_SECOND..=most).contains(&said), "{said} lines");
+        });
+    }
+
+    #[test]
+    fn a_panic_that_is_caught_is_kept_and_not_printed() {
+        assert_eq!(caught(|| 7), Ok(7));
+        let said = caught(|| assert_eq!(1, 2, "never so")).expect_err("a panic");
+        assert!(said.contains("socket.rs") && said.contains("never so"), "{said}");
+        assert_eq!(SAID.take(), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use ferrocx_model::wire::CaptureFile;
 use serde_json::{Value, json};
 
 use super::engine::Wake;
+use super::lines::Lines;
 
 /// How long a reader or the devices may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,8 +49,11 @@ pub(super) fn listen(
     let listener =
         UnixListener::bind(path).with_context(|| format!("status socket {}", path.display()))?;
     std::thread::Builder::new().name("status".into()).spawn(move || {
+        let lines = Lines::new();
         for reader in listener.incoming().flatten() {
-            if let Err(error) = answer(&reader, &ports, capture.as_ref()) {
+            if let Err(error) = answer(&reader, &ports, capture.as_ref())
+                && lines.may_say("status")
+            {
                 tracing::warn!(%error, "a reader of the status socket got no answer");
             }
         }

@@ -47,6 +47,16 @@ impl Steppable for Echo {
     }
 }
 
+/// A function whose device is an [`Echo`], and the thread of that.
+pub(super) fn function(device: &DeviceSide, resets: &Arc<AtomicU32>) -> (Engine, Function) {
+    let echo = Echo { device: device.clone(), resets: Arc::clone(resets) };
+    let engine = Engine::start("test", Instant::now(), echo).expect("a thread");
+    let (identity, device) = (PciFunction { device: 0x1017, is_vf: false }, device.clone());
+    let function =
+        Function::new("test".into(), Trust::Sealed, None, device, identity, engine.wake());
+    (engine, function)
+}
+
 /// A running server; the folder and the engine live as long as it.
 struct Lab {
     _dir: tempfile::TempDir,
@@ -60,15 +70,10 @@ impl Lab {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("port");
-        let (_driver, device) = pair(LocalConfig::default()).expect("a device");
+        let (_driver, side) = pair(LocalConfig::default()).expect("a device");
         let resets = Arc::new(AtomicU32::new(0));
-        let echo = Echo { device: device.clone(), resets: Arc::clone(&resets) };
-        let engine = Engine::start("test", Instant::now(), echo).expect("a thread");
+        let (engine, function) = function(&side, &resets);
         let server = socket::listen(&path).expect("a fresh path");
-        let identity = PciFunction { device: 0x1017, is_vf: false };
-        let side = device.clone();
-        let function =
-            Function::new("test".into(), Trust::Sealed, None, device, identity, engine.wake());
         std::thread::spawn(move || socket::serve(&server, "test", function));
         Self { _dir: dir, path, resets, engine, side }
     }
