@@ -106,7 +106,8 @@ pub enum Notice {
 pub struct Reservation {
     generation: u32,
     registrants: Vec<Registrant>,
-    /// The kind, and who holds it: of kinds that all registrants hold, whoever acquired it.
+    /// The kind, and who holds it, always a registrant: of kinds that all registrants hold,
+    /// whoever acquired it, or who has it from there since that one has gone.
     held: Option<(Kind, HostId)>,
     /// It outlives the target.
     persists: bool,
@@ -169,7 +170,7 @@ impl Reservation {
     pub fn check(&self, hostid: &HostId, opcode: u8) -> Result<(), Status> {
         let Some((kind, holder)) = self.held else { return Ok(()) };
         let has_right =
-            self.key_of(hostid).is_some() && (holder == *hostid || kind.is_of_registrants());
+            holder == *hostid || kind.is_of_registrants() && self.key_of(hostid).is_some();
         let reads = matches!(opcode, io::READ | io::COMPARE | io::VERIFY);
         if has_right || reads && kind.lets_read() { Ok(()) } else { Err(CONFLICT.dnr()) }
     }
