@@ -327,16 +327,16 @@ fn a_pair_waits_for_writes_that_overlap_and_they_for_it() {
     });
 }
 
-#[test]
-fn a_reset_between_its_halves_does_not_compare_again() {
+/// Runs a test against a target with a drive whose Writes to hanging blocks change them and are
+/// lost with its reset.
+fn with_drive(test: impl FnOnce(&Here, &World)) {
     with_target(|here| {
-        // The Write hangs, and is lost with the reset after it had changed the block.
-        let world = std::sync::Arc::new(World::new(Plan {
+        let world = World::new(Plan {
             heals: true,
             aborts: false,
             hangs_as_written: true,
             ..Plan::default()
-        }));
+        });
         let stop = AtomicBool::new(false);
         thread::scope(|scope| {
             let _stop_it = StopAtEnd(&stop);
@@ -356,28 +356,71 @@ fn a_reset_between_its_halves_does_not_compare_again() {
                 let place = server.add_drive(io_queue).unwrap();
                 server.target_mut().put_namespace(NQN, namespace(DRIVE, 4096, place)).unwrap();
             });
-            let mut side = Side::new(here);
-            side.fill(0, 1, 0);
-            side.fill(16, 1, 3);
-            assert_eq!(side.pair(DRIVE, (5, 1)), BOTH, "by a drive that is well");
-            side.fill(0, 1, 0);
-            world.fake().plan.hangs = vec![6];
-            side.submit_pair(DRIVE, (6, 1));
-            assert_eq!(side.ended().status(), Status::SUCCESS, "a Read of the drive does not hang");
-            let begun = Instant::now();
-            while world.fake().seen.last().is_none_or(|it| (it.opcode, it.lba) != (1, 6)) {
-                assert!(begun.elapsed() < LIMIT);
-                thread::sleep(Duration::from_millis(1));
-            }
-            world.fake().set_fatal();
-            assert_eq!(side.ended().status(), Status::SUCCESS);
-            assert_eq!(side.read(DRIVE, (6, 1)), [3; BLOCK]);
-            let seen: Vec<u8> =
-                world.fake().seen.iter().filter(|it| it.lba == 6).map(|it| it.opcode).collect();
-            assert_eq!(seen, [2, 1, 1, 2], "one Compare, the Write twice, and the last Read");
-            drop(side);
+            test(here, &world);
             here.until_queues(0);
             drop(drive);
         });
+    });
+}
+
+/// A pair for block 6 whose Write hangs, behind a gate that all cores know.
+fn hang_a_pair(side: &mut Side, world: &World) {
+    side.fill(0, 1, 0);
+    side.fill(16, 1, 3);
+    assert_eq!(side.pair(DRIVE, (5, 1)), BOTH, "by a drive that is well");
+    side.fill(0, 1, 0);
+    world.fake().plan.hangs = vec![6];
+    side.submit_pair(DRIVE, (6, 1));
+    assert_eq!(side.ended().status(), Status::SUCCESS, "a Read of the drive does not hang");
+    let begun = Instant::now();
+    while world.fake().seen.last().is_none_or(|it| (it.opcode, it.lba) != (1, 6)) {
+        assert!(begun.elapsed() < LIMIT);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_reset_between_its_halves_does_not_compare_again() {
+    with_drive(|here, world| {
+        let mut side = Side::new(here);
+        hang_a_pair(&mut side, world);
+        world.fake().set_fatal();
+        assert_eq!(side.ended().status(), Status::SUCCESS);
+        assert_eq!(side.read(DRIVE, (6, 1)), [3; BLOCK]);
+        let seen: Vec<u8> =
+            world.fake().seen.iter().filter(|it| it.lba == 6).map(|it| it.opcode).collect();
+        assert_eq!(seen, [2, 1, 1, 2], "one Compare, the Write twice, and the last Read");
+    });
+}
+
+/// They wait behind one another, then at the gate, however often the target looks whether they may
+/// go on.
+#[test]
+fn commands_that_stand_behind_a_pair_wait_twice_at_most() {
+    const WRITES: u64 = 8;
+    with_drive(|here, world| {
+        let mut side = Side::new(here);
+        hang_a_pair(&mut side, world);
+        let waits = || here.change(|server| server.stats().waits);
+        let before = waits();
+        let mut other = Side::new(here);
+        other.fill(32, 1, 4);
+        for _ in 0..WRITES {
+            let write = other.sqe(io::WRITE, DRIVE, (6, 1), 32);
+            other.queue.submit(write).unwrap();
+        }
+        let begun = Instant::now();
+        while waits() < before + WRITES {
+            assert!(begun.elapsed() < LIMIT);
+        }
+        // The target has a round between any two of these.
+        let waited = (0..100).map(|_| waits()).max().unwrap() - before;
+        assert!(waited <= 2 * WRITES, "{waited} waits");
+        world.fake().set_fatal();
+        assert_eq!(side.ended().status(), Status::SUCCESS);
+        for _ in 0..WRITES {
+            assert_eq!(other.ended().status(), Status::SUCCESS);
+        }
+        assert_eq!(side.read(DRIVE, (6, 1)), [4; BLOCK]);
     });
 }

@@ -282,6 +282,11 @@ impl Slot {
         Some(())
     }
 
+    /// Whether it stands at the gate of its namespace behind others.
+    pub(super) fn is_at_gate(&self) -> bool {
+        self.pass.as_ref().is_some_and(|pass| !pass.is_open())
+    }
+
     /// Whether it is one of a pair that was not looked at.
     pub(super) fn is_fused(&self) -> bool {
         self.version == NEVER && matches!(self.sqe.fuse(), Fuse::First | Fuse::Second)

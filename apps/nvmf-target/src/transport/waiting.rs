@@ -85,7 +85,10 @@ impl Work {
         while let Some(index) = session.link.waiting.get(at).copied() {
             let it = session.slots.get(usize::from(index));
             let is_new = it.is_none_or(|it| it.version == NEVER);
-            if !(is_new && is_behind_new) {
+            // What it may do is the same as when it came to the gate.
+            let stands_at_gate =
+                it.is_some_and(|it| it.version == self.offer.version() && it.is_at_gate());
+            if !(is_new && is_behind_new || stands_at_gate) {
                 match self.resume_at(qp, session, at)? {
                     Resumed::Went => return Ok(true),
                     Resumed::WaitsForRoom => return Ok(false),
@@ -121,8 +124,7 @@ impl Work {
         }
         link.waiting.pop_back();
         link.waiting.insert(at, index);
-        let is_at_gate = it.pass.as_ref().is_some_and(|pass| !pass.is_open());
-        Ok(if is_at_gate { Resumed::WaitsForOthers } else { Resumed::WaitsForRoom })
+        Ok(if it.is_at_gate() { Resumed::WaitsForOthers } else { Resumed::WaitsForRoom })
     }
 
     /// Lets a command wait.
