@@ -355,8 +355,9 @@ impl Work {
             link.reads = link.reads.saturating_sub(count);
         } else if wr_id & wr::KIND == wr::POOL {
             // They end in order.
-            if let Some(at) = link.pooled.iter().position(|it| *it == wr_id as u16) {
-                self.buffers.free(link.pooled.remove(at));
+            if link.pooled.front() == Some(&(wr_id as u16)) {
+                link.pooled.pop_front();
+                self.buffers.free(wr_id as u16);
             }
         }
         let outcome = match (result, it) {

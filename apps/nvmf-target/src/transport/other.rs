@@ -90,7 +90,7 @@ impl Work {
             return self.refuse(qp, link, it, NO_DATA);
         }
         link.write(qp, to, page)?;
-        link.pooled.push(index);
+        link.pooled.push_back(index);
         let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
         link.answer_as(qp, it, cqe, signaled)
     }

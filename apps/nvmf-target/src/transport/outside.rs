@@ -235,7 +235,7 @@ impl Work {
                 // The buffer is free when the answer behind its WRITE has ended.
                 let cqe = link.queue.answer(it.sqe.cid.get(), Status::SUCCESS, 0);
                 let signaled = (wr::POOL | u64::from(index), SendFlags::SIGNALED);
-                link.pooled.push(index);
+                link.pooled.push_back(index);
                 link.answer_as(qp, it, &cqe, signaled)
             }
             (Kind::Compare, State::Storing(index, other)) => {

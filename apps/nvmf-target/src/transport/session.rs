@@ -175,7 +175,7 @@ pub(super) struct Link {
     /// The number of its host, which all queues of an address have.
     pub(super) host: u16,
     /// Buffers of the pool whose data are under way to the host, with an answer behind them.
-    pub(super) pooled: Vec<u16>,
+    pub(super) pooled: VecDeque<u16>,
     /// A request of ours has ended since the last look, and when that was last so, or there was
     /// none.
     pub(super) is_heard: bool,
@@ -239,7 +239,7 @@ impl Session {
             remote_invalidate,
             host,
             // Each has a WRITE and an answer.
-            pooled: Vec::with_capacity(send_requests(entries) as usize / 2),
+            pooled: VecDeque::with_capacity(send_requests(entries) as usize / 2),
             is_heard: false,
             heard_at: since,
             moved: Traffic::default(),
