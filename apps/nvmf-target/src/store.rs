@@ -41,7 +41,7 @@ pub(crate) struct Prepared {
 pub(crate) fn atomic(ready: Vec<Ready>, block_shift: u8) -> Vec<Ready> {
     let locks = Locks::default();
     let one = |it| match it {
-        Ready::Direct(memory) => Ready::Whole(Box::new(Whole::new(memory, block_shift, &locks))),
+        Ready::Direct(memory) => Ready::Whole(Whole::new(memory, block_shift, &locks)),
         other => other,
     };
     ready.into_iter().map(one).collect()

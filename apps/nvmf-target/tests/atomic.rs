@@ -53,7 +53,7 @@ impl Offered {
         let (ram, locks) = (|| Backend::ram(rig.server.pd(), &memory).unwrap(), Locks::default());
         let other = Whole::new(ram(), SHIFT, &locks);
         let ready = match is_atomic {
-            true => Ready::Whole(Box::new(Whole::new(ram(), SHIFT, &locks))),
+            true => Ready::Whole(Whole::new(ram(), SHIFT, &locks)),
             false => Ready::Direct(ram()),
         };
         let place = rig.server.next_place();

@@ -28,7 +28,7 @@ fn offer(here: &Here) -> Arc<Peer> {
 
 /// The same, whose blocks are read and written as one.
 fn whole(memory: Backend) -> Ready {
-    Ready::Whole(Box::new(Whole::new(memory, 9, &Locks::default())))
+    Ready::Whole(Whole::new(memory, 9, &Locks::default()))
 }
 
 fn offer_as(here: &Here, ready: fn(Backend) -> Ready) -> Arc<Peer> {

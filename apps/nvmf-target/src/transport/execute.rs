@@ -71,7 +71,7 @@ pub(super) struct Rare {
     /// Of a file whose data the kernel keeps for a while.
     pub(super) losses: Option<Losses>,
     /// Of one that is [`Outside::Whole`](crate::backend::Outside): the memory.
-    pub(super) whole: Option<Box<Whole>>,
+    pub(super) whole: Option<Whole>,
 }
 
 impl Store {

@@ -144,7 +144,7 @@ pub enum Ready {
     /// Memory of the port.
     Direct(Backend),
     /// The same, whose blocks are to be read and written as one.
-    Whole(Box<Whole>),
+    Whole(Whole),
     /// A file, for the core's own io_uring.
     File(OpenFile),
     /// The core's own queue pair of an NVMe drive, for its buffers ([`Server::buffers`]).

@@ -37,7 +37,7 @@ impl Server {
     ) -> Result<usize, ServerError> {
         let memory = backend::memory(&self.context, len_bytes, self.config.page)?;
         let ram = Backend::ram(&self.pd, &memory)?;
-        self.add(Ready::Whole(Box::new(Whole::new(ram, block_shift, &Locks::default()))))
+        self.add(Ready::Whole(Whole::new(ram, block_shift, &Locks::default())))
     }
 
     /// Adds a back end over memory that is there already; its place.
