@@ -1,8 +1,9 @@
 //! [`Whole`]: memory of a namespace whose blocks are read and written as one.
 //!
-//! What the port itself reads and writes comes and goes packet by packet. Here it has buffers
-//! alone, and a core copies between these and the memory, block by block, each under a lock of all
-//! cores: nobody sees a part of a block, and a Write whose data do not come changes none.
+//! What the port itself reads and writes comes and goes packet by packet. Here it has buffers and
+//! capsules alone, and a core copies between these and the memory, block by block, each under a
+//! lock of all cores: nobody sees a part of a block, and a Write whose data do not come changes
+//! none.
 //!
 //! Source: NVM Express base, "Atomic Operations"; AWUN and AWUPF of 0 are a block each.
 
@@ -51,13 +52,17 @@ impl Whole {
         self.each(offset, len as u64, |stored, at, len| to.copy_from(at, stored, at, len))
     }
 
-    /// Writes a piece to the blocks from `offset` on.
+    /// Writes bytes of a piece, from `start` on, to the blocks in `len` bytes from `offset` on.
     ///
     /// # Errors
     ///
     /// Those of [`Backend::direct`].
-    pub fn write(&self, from: &Buf, offset: u64) -> Result<(), VerbsError> {
-        self.each(offset, from.len() as u64, |stored, at, len| stored.copy_from(at, from, at, len))
+    pub fn write(
+        &self,
+        (from, start): (&Buf, usize),
+        (offset, len): (u64, u64),
+    ) -> Result<(), VerbsError> {
+        self.each(offset, len, |stored, at, len| stored.copy_from(at, from, start + at, len))
     }
 
     /// Makes the blocks in `len` bytes from `offset` on zeros.

@@ -113,7 +113,8 @@ fn a_block_is_read_as_one() {
         it.run(What::Read, |it| {
             now = now.wrapping_add(1);
             value.region().copy_in(0, &[now; COUNT * BLOCK]).unwrap();
-            it.other.write(&all.buf(0..COUNT * BLOCK).unwrap(), 0).unwrap();
+            let all = all.buf(0..COUNT * BLOCK).unwrap();
+            it.other.write((&all, 0), (0, (COUNT * BLOCK) as u64)).unwrap();
         });
         torn(&it.rig.mr.buf(0..COUNT * BLOCK).unwrap().to_vec())
     });
@@ -135,7 +136,7 @@ fn cores_take_turns_at_a_block() {
             while !stop.load(Ordering::Relaxed) {
                 value = value.wrapping_add(1);
                 from.copy_in(0, &[value; BLOCK]).unwrap();
-                it.other.write(&from, BLOCK as u64).unwrap();
+                it.other.write((&from, 0), (BLOCK as u64, BLOCK as u64)).unwrap();
             }
         });
         let mut seen = 0;

@@ -123,13 +123,15 @@ fn what_is_equal_is_written_and_what_is_not_stays() {
         }
         // Data of either in their capsules.
         let in_capsule = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
-        let of = |opcode, fuse| Sqe::blocks(opcode, 0, 1, (7, 1), in_capsule).fused(fuse);
-        for (value, expected) in [(0, BOTH.0), (0, Status::COMPARE_FAILURE.dnr())] {
-            side.queue.submit_with(of(io::COMPARE, Fuse::First), &[value; BLOCK]).unwrap();
-            side.queue.submit_with(of(io::WRITE, Fuse::Second), &[5; BLOCK]).unwrap();
-            assert_eq!(side.two().0, expected);
+        for nsid in [1, WHOLE] {
+            let of = |opcode, fuse| Sqe::blocks(opcode, 0, nsid, (7, 1), in_capsule).fused(fuse);
+            for (value, expected) in [(0, BOTH.0), (0, Status::COMPARE_FAILURE.dnr())] {
+                side.queue.submit_with(of(io::COMPARE, Fuse::First), &[value; BLOCK]).unwrap();
+                side.queue.submit_with(of(io::WRITE, Fuse::Second), &[5; BLOCK]).unwrap();
+                assert_eq!(side.two().0, expected);
+            }
+            assert_eq!(side.read(nsid, (7, 1)), [5; BLOCK]);
         }
-        assert_eq!(side.read(1, (7, 1)), [5; BLOCK]);
         here.until_buffers(8);
     });
 }

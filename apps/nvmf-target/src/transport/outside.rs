@@ -7,6 +7,7 @@
 //! |---|---|
 //! | read | a buffer is filled from the store; WRITE and SEND; it is free when they have ended |
 //! | write | READ into a buffer, or a copy out of the capsule; the store is written; SEND |
+//! | write, by capsule, to memory | the memory is written out of the capsule; SEND |
 //! | compare | READ into a buffer; the store is read into another; SEND |
 //! | flush, zeros, ranges | the file system's call, or the drive's command; SEND |
 //! | zeros on the medium | the same, and a flush behind it; SEND |
@@ -24,6 +25,10 @@ use crate::controller::Queue;
 use crate::controller::io::{DSM_RANGE_BYTES, Data, IoCommand, Kind};
 use crate::proto::sqe::SQE_BYTES;
 use crate::proto::status::Status;
+use crate::whole::Whole;
+
+/// Memory that is not there any more.
+const GONE: Trouble = Trouble::Refused(Refused::Gone);
 
 /// The name of a command for its store.
 pub(super) fn token(queue: u32, slot: u16) -> u64 {
@@ -85,6 +90,11 @@ impl Work {
                 Ok(to) => link.read(qp, it, &from, (to, None)),
                 Err(_) => self.refuse(qp, link, it, NO_DATA),
             },
+            (Kind::Write, Data::Capsule { start, .. }) if outside == Outside::Whole => {
+                it.state = State::Calling;
+                let written = self.write_capsule(it, start);
+                self.carry_on(qp, link, it, &written)
+            }
             _ => {
                 let Some((index, mut piece)) = self.take_buffer(link, len as usize) else {
                     return self.wait_for_buffer(qp, link, it);
@@ -422,17 +432,30 @@ impl Work {
     /// Carries a request out for memory whose blocks are read and written as one. Like other memory
     /// it keeps what hosts deallocate, and has no medium behind it.
     fn copy(&self, place: usize, request: Request) -> Result<(), Trouble> {
-        let store = self.backends.get(place).and_then(Option::as_ref);
-        let whole =
-            store.and_then(|it| it.rare.whole.as_ref()).ok_or(Trouble::Refused(Refused::Gone))?;
+        let whole = self.whole(place)?;
         let done = match request {
             Request::Read { mut to, offset } => whole.read(&mut to, offset),
-            Request::Write { from, offset, .. } => whole.write(&from, offset),
+            Request::Write { from, offset, .. } => {
+                whole.write((&from, 0), (offset, from.len() as u64))
+            }
             Request::Zero { offset, len } => whole.zero(offset, len),
             Request::Punch { .. } => return Err(Trouble::Refused(Refused::Unsupported)),
             Request::Flush => Ok(()),
         };
         // Memory that was taken back: all else was checked.
-        done.map_err(|_| Trouble::Refused(Refused::Gone))
+        done.map_err(|_| GONE)
+    }
+
+    /// Writes data that came in their capsule to such memory: there is no need of a buffer.
+    fn write_capsule(&self, it: &Slot, start: usize) -> Result<(), Trouble> {
+        let from = (it.recv.as_ref().ok_or(GONE)?, SQE_BYTES + start);
+        let to = (it.command.offset, it.command.len);
+        self.whole(it.command.backend)?.write(from, to).map_err(|_| GONE)
+    }
+
+    /// Such memory.
+    fn whole(&self, place: usize) -> Result<&Whole, Trouble> {
+        let store = self.backends.get(place).and_then(Option::as_ref);
+        store.and_then(|it| it.rare.whole.as_ref()).ok_or(GONE)
     }
 }
