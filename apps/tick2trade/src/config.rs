@@ -370,17 +370,12 @@ impl Config {
         )
     }
 
-    /// What of it is possible and deserves a second look, a line each.
-    pub fn doubts(&self) -> Vec<&'static str> {
-        let firm = self.trader.engine.orders.firm;
-        let is_blank = firm == Text::BLANK;
-        is_blank
-            .then_some(
-                "firm is blank: the kill switch and mass cancels name it, so an exchange may \
-                 refuse them; give the one that it knows",
-            )
-            .into_iter()
-            .collect()
+    /// What of it is possible and deserves a second look.
+    pub fn doubt(&self) -> Option<&'static str> {
+        (self.trader.engine.orders.firm == Text::BLANK).then_some(
+            "firm is blank: the kill switch and mass cancels name it, so an exchange may refuse \
+             them; give the one that it knows",
+        )
     }
 
     /// Checks a file.
@@ -675,9 +670,9 @@ mod tests {
     #[test]
     fn a_firm_that_nobody_gave_is_doubted() {
         let named = EXAMPLE.replace("firm = \"\"", "firm = \"FIRM\"");
-        assert_eq!(Config::parse(&named).unwrap().doubts(), [""; 0]);
-        let doubts = Config::parse(EXAMPLE).unwrap().doubts();
-        assert!(doubts.len() == 1 && doubts[0].starts_with("firm is blank"), "{doubts:?}");
+        assert_eq!(Config::parse(&named).unwrap().doubt(), None);
+        let doubt = Config::parse(EXAMPLE).unwrap().doubt();
+        assert!(doubt.is_some_and(|doubt| doubt.starts_with("firm is blank")), "{doubt:?}");
     }
 
     #[test]

@@ -30,6 +30,8 @@ use crate::trader::Trader;
 const CLOSE_NS: u64 = 2_000_000_000;
 /// How long what was to be written may take then, each.
 const FLUSH: Duration = Duration::from_secs(2);
+/// What follows of a kill file that is not there.
+const NOT_KEPT: &str = "only the exchange will know of the kill behind a restart\n";
 
 /// The file that the command line names, or the example, with what the command line says instead.
 ///
@@ -87,7 +89,9 @@ fn read(path: &Path) -> Result<Config> {
 /// One sentence: the file, the device, the exchange or a group cannot be had.
 pub fn trade(args: &cli::Trade) -> Result<()> {
     let config = load(args)?;
-    config.doubts().iter().for_each(|doubt| eprintln!("{doubt}"));
+    if let Some(doubt) = config.doubt() {
+        eprintln!("{doubt}");
+    }
     if args.check {
         println!("the file is right: {}", config.summary());
         return Ok(());
@@ -263,8 +267,9 @@ impl<S: Strategy> Run<'_, S> {
         let Self { port, trader, .. } = &mut self;
         let closing = trader.close(CLOSE_NS, || port.device().relax());
         // Nothing is left that would have to wait for who reads nothing.
-        for later in [&mut self.kills, &mut self.warnings] {
-            later.finish(FLUSH);
+        self.warnings.finish(FLUSH);
+        if self.kills.finish(FLUSH) != 0 {
+            say(&format!("the kill file may not be there: {NOT_KEPT}"), io::stderr());
         }
         if let count @ 1.. = self.reports.finish(FLUSH) {
             say(&format!("{count} reports were not written: nobody read them\n"), io::stderr());
@@ -428,10 +433,7 @@ fn keep_kill(is_told: bool, file: Option<&Path>) -> String {
     let Some(file) = file else { return thrown };
     match fs::write(file, "remove this file, and start with --enable\n") {
         Ok(()) => thrown,
-        Err(error) => format!(
-            "{thrown}{}: {error}: only the exchange will know of the kill behind a restart\n",
-            file.display()
-        ),
+        Err(error) => format!("{thrown}{}: {error}: {NOT_KEPT}", file.display()),
     }
 }
 

@@ -478,7 +478,8 @@ impl OrderEntry {
     /// [`Refused::Unknown`], or [`Refused::Risk`] of the rate.
     pub fn cancel(&mut self, urn: u32, now_ns: u64) -> Result<[u8; CANCEL_LEN], Refused> {
         self.get(urn).ok_or(Refused::Unknown(urn))?;
-        let wait = &mut self.waits[urn as usize & (self.standing.len() - 1)];
+        let place = self.place(urn);
+        let wait = &mut self.waits[place];
         if wait.is_for_cancel(urn) {
             self.risk.message(now_ns)?;
         } else {

@@ -79,7 +79,7 @@ pub fn exchange(args: &cli::Exchange, stop: &Stop) -> Result<()> {
             venue.dismiss();
         }
     }
-    let member = Member::of(&venue.answers());
+    let member = Member::of(venue.answers());
     println!(
         "{} messages; {} orders of {} numbers up to {}, {} shares: {} bought, {} sold; {} \
          orders stand",
@@ -113,7 +113,7 @@ struct Told {
 }
 
 impl Member {
-    fn of(answers: &[Vec<u8>]) -> Self {
+    fn of<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Self {
         let mut member = Self::default();
         for answer in answers {
             match Answer::parse(answer) {

@@ -5,6 +5,8 @@
 //! an answer is as good as one that trades in full. Prices have four decimals; values are price
 //! times shares, so they do, too.
 
+use std::mem;
+
 use thiserror::Error;
 
 use crate::proto::Side;
@@ -206,6 +208,9 @@ pub struct Risk {
     /// that was filled longest ago.
     free_at_ns: Box<[u64]>,
     next_place: usize,
+    /// What the place held that was filled last: a message that cannot be held up takes one that is
+    /// not free.
+    before_ns: u64,
     /// Why no order passes at all: the bits of [`Stop`].
     stops: u8,
 }
@@ -234,6 +239,7 @@ impl Risk {
             owed: 0,
             free_at_ns: vec![0; rate].into(),
             next_place: 0,
+            before_ns: 0,
             stops: 0,
             limits,
         }
@@ -318,7 +324,8 @@ impl Risk {
     /// Counts a message that the rate does not hold up, though it does those behind it.
     #[inline(always)]
     pub fn count_message(&mut self, now_ns: u64) {
-        self.free_at_ns[self.next_place] = now_ns.saturating_add(self.limits.rate_window_ns);
+        let free_at_ns = now_ns.saturating_add(self.limits.rate_window_ns);
+        self.before_ns = mem::replace(&mut self.free_at_ns[self.next_place], free_at_ns);
         let next = self.next_place + 1;
         self.next_place = if next == self.free_at_ns.len() { 0 } else { next };
     }
@@ -326,8 +333,7 @@ impl Risk {
     /// The last message that was counted did not leave.
     pub fn message_not_sent(&mut self) {
         self.next_place = self.next_place.checked_sub(1).unwrap_or(self.free_at_ns.len() - 1);
-        // It was free then, or held what came longest ago.
-        self.free_at_ns[self.next_place] = 0;
+        self.free_at_ns[self.next_place] = self.before_ns;
     }
 
     /// Shares of an order stand whatever the limits say: the exchange says that they do.
@@ -610,6 +616,10 @@ mod tests {
         for now in [0, 1, 2] {
             assert_eq!(risk.message(now), Ok(()));
         }
+        assert_eq!(risk.message(2), Err(Refused::Rate { limit: 3 }));
+        // One that cannot be held up, and does not leave, makes no room for others.
+        risk.count_message(2);
+        risk.message_not_sent();
         assert_eq!(risk.message(2), Err(Refused::Rate { limit: 3 }));
         risk.count_message(3);
         // Those at 1, 2 and 3 are in the window.

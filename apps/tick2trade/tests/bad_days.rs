@@ -61,12 +61,11 @@ impl Day {
         };
         assert_eq!(state(engine.orders()), state(fresh.orders()));
         // No number twice: the exchange would have passed the second over.
-        let answers = self.venue(|venue| venue.answers().to_vec());
-        let urn = |answer: &Vec<u8>| match Answer::parse(answer).unwrap().0 {
+        let urn = |answer: &[u8]| match Answer::parse(answer).unwrap().0 {
             Answer::Accepted(order) => Some(order.urn.get()),
             _ => None,
         };
-        assert!(answers.iter().filter_map(urn).is_sorted_by(|a, b| a < b));
+        assert!(self.venue(|venue| venue.answers().filter_map(urn).is_sorted_by(|a, b| a < b)));
     }
 
     /// What one knows who hears every answer of the day from the first on.
@@ -74,18 +73,19 @@ impl Day {
         let orders = self.config.engine.orders.clone();
         let config = EngineConfig { orders, ..EngineConfig::default() };
         let mut fresh = Engine::new(config, Quoter::new(0, 0, 0)).unwrap();
-        let answers = self.venue(|venue| venue.answers().to_vec());
-        answers.iter().for_each(|answer| fresh.answer(answer, 0, &mut Nowhere));
+        self.venue(|venue| {
+            venue.answers().for_each(|answer| fresh.answer(answer, 0, &mut Nowhere));
+        });
         fresh
     }
 
     /// Cancels of the exchange because the member was gone.
     fn cut_off(&self) -> usize {
-        let is_one = |answer: &&Vec<u8>| match Answer::parse(answer).unwrap().0 {
+        let is_one = |answer: &&[u8]| match Answer::parse(answer).unwrap().0 {
             Answer::Cancelled(off) => off.reason == b'Z',
             _ => false,
         };
-        self.venue(|venue| venue.answers().iter().filter(is_one).count())
+        self.venue(|venue| venue.answers().filter(is_one).count())
     }
 }
 
@@ -152,7 +152,7 @@ fn no_order_leaves_before_the_whole_day_was_heard_again() {
     let mut day = Day::trading(VenueConfig { answer_bytes: 7, ..VenueConfig::default() }, |_| ());
     day.pass(500);
     let (next_urn, answers) =
-        (day.trader.engine().orders().next_urn(), day.venue(|venue| venue.answers().len()));
+        (day.trader.engine().orders().next_urn(), day.venue(|venue| venue.answered()));
     let requests = day.venue(|venue| venue.stats().orders);
     assert!(next_urn > 5, "{next_urn}");
     let mut day = day.restart();
@@ -178,7 +178,7 @@ fn a_server_that_answers_byte_by_byte_is_heard_in_full() {
     day.pass(300);
     day.check();
     let received = day.trader.gateway().line().stats().received;
-    let bytes: usize = day.venue(|venue| venue.answers().iter().map(Vec::len).sum());
+    let bytes: usize = day.venue(|venue| venue.answers().map(<[u8]>::len).sum());
     assert!(received > bytes as u64, "{received} segments of {bytes} bytes");
 }
 
@@ -231,10 +231,8 @@ fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
     assert!(day.trader.kill());
     day.settle();
     assert_eq!(day.trader.engine().orders().count(), 0);
-    let accepted = |day: &Day| {
-        let is_one = |answer: &&Vec<u8>| answer[0] == b'A';
-        day.venue(|venue| venue.answers().iter().filter(is_one).count())
-    };
+    let accepted =
+        |day: &Day| day.venue(|venue| venue.answers().filter(|answer| answer[0] == b'A').count());
     let before = accepted(&day);
     day.pass(300);
     day.venue(|venue| venue.reset_member(now_ns()));

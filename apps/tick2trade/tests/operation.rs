@@ -294,9 +294,11 @@ fn orders_that_the_exchange_has_and_we_do_not_are_cancelled() {
     let symbols = vec![VenueConfig::default().symbols[0]];
     let config = OrdersConfig { symbols, ..OrdersConfig::default() };
     let mut theirs = OrderEntry::new(config).unwrap();
-    for answer in day.venue(|venue| venue.answers().to_vec()) {
-        theirs.answer(&Answer::parse(&answer).unwrap().0);
-    }
+    day.venue(|venue| {
+        venue.answers().for_each(|answer| {
+            theirs.answer(&Answer::parse(answer).unwrap().0);
+        });
+    });
     assert_eq!((theirs.count(), theirs.mismatches()), (0, 0));
     let orders = day.trader.engine().orders();
     assert!(orders.mismatches() > 0 && orders.risk().is_stopped_by(Stop::Doubtful));

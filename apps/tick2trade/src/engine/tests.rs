@@ -86,8 +86,8 @@ impl<S: Strategy> Day<S> {
             now: 0,
             exchange,
             crowd: Crowd::new(CrowdConfig { seed, ..CrowdConfig::default() }, 2),
-            publisher: Publisher::new(session, 1400),
-            account: Account::new(user, Text::BLANK, session),
+            publisher: Publisher::new(session, 1400, 0),
+            account: Account::new(user, Text::BLANK, session, 0),
             engine: Engine::new(config(), strategy).unwrap(),
             client: Client::new(client, 0, &mut login),
             splitter: Splitter::new(1000),
@@ -221,7 +221,7 @@ impl<S: Strategy> Day<S> {
     fn positions(&self) -> [i64; 2] {
         let (mut orders, mut positions) = (HashMap::new(), [0; 2]);
         for answer in self.account.answers() {
-            let (urn, symbol, side) = match Answer::parse(&answer).unwrap().0 {
+            let (urn, symbol, side) = match Answer::parse(answer).unwrap().0 {
                 Answer::Accepted(order) => (order.urn, order.symbol, order.side),
                 Answer::Replaced(order) => (order.urn, order.symbol, order.side),
                 Answer::Executed(trade) => {
@@ -255,11 +255,11 @@ fn a_taker_buys_what_is_offered_at_its_price() {
     let position = day.engine.orders().risk().exposure(0).unwrap().position;
     assert!(position > 100, "{position} shares");
     assert_eq!(day.engine.stats(), EngineStats::default());
-    let answers = day.account.answers();
-    let bought = answers.iter().filter_map(|answer| match Answer::parse(answer).unwrap().0 {
-        Answer::Executed(trade) => Some(trade.price.get()),
-        _ => None,
-    });
+    let bought =
+        day.account.answers().filter_map(|answer| match Answer::parse(answer).unwrap().0 {
+            Answer::Executed(trade) => Some(trade.price.get()),
+            _ => None,
+        });
     assert!(bought.clone().count() > 0 && bought.clone().all(|price| price <= 1_500_000));
 }
 
@@ -269,8 +269,7 @@ fn a_quoter_stands_on_both_sides_and_trades() {
     day.run(20_000);
     day.finish();
     day.check();
-    let answers = day.account.answers();
-    let executed = answers.iter().filter(|answer| answer[0] == b'E').count();
+    let executed = day.account.answers().filter(|answer| answer[0] == b'E').count();
     assert!(executed > 10, "{executed} trades");
 }
 

@@ -31,13 +31,9 @@ struct Connection {
 }
 
 impl Account {
-    /// An account without answers.
-    pub fn new(user: Text<6>, password: Text<10>, session: Session) -> Self {
-        Self::with_room(user, password, session, 0)
-    }
-
-    /// The same, with room for so many answers: until then no growth of a table delays one.
-    pub fn with_room(user: Text<6>, password: Text<10>, session: Session, answers: usize) -> Self {
+    /// An account without answers, with room for so many: until then no growth of a table delays
+    /// one.
+    pub fn new(user: Text<6>, password: Text<10>, session: Session, answers: usize) -> Self {
         let answers = Kept::with_room(answers);
         Self { user, password, session, answers, refusals: 0, connection: None }
     }
@@ -161,8 +157,8 @@ impl Account {
     }
 
     /// Every answer of the day.
-    pub fn answers(&self) -> Vec<Vec<u8>> {
-        self.answers.from(0).map(<[u8]>::to_vec).collect()
+    pub fn answers(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        self.answers.from(0)
     }
 
     /// How many there are.

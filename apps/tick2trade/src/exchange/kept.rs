@@ -34,7 +34,7 @@ impl Kept {
     }
 
     /// The messages from a place on.
-    pub(super) fn from(&self, first: usize) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn from(&self, first: usize) -> impl Iterator<Item = &[u8]> + Clone {
         let start = |place: usize| place.checked_sub(1).map_or(0, |before| self.ends[before]);
         (first..self.len()).map(move |place| &self.bytes[start(place)..self.ends[place]])
     }

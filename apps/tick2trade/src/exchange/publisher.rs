@@ -16,19 +16,12 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A session without messages, whose packets have at most `max_packet` bytes.
+    /// A session without messages, whose packets have at most `max_packet` bytes, with room for so
+    /// many messages: until then no growth of a table delays one.
     ///
     /// # Panics
     /// If no message of 64 bytes fits a packet.
-    pub fn new(session: Session, max_packet: usize) -> Self {
-        Self::with_room(session, max_packet, 0)
-    }
-
-    /// The same, with room for so many messages: until then no growth of a table delays one.
-    ///
-    /// # Panics
-    /// As [`Publisher::new`].
-    pub fn with_room(session: Session, max_packet: usize, messages: usize) -> Self {
+    pub fn new(session: Session, max_packet: usize, messages: usize) -> Self {
         assert!(max_packet >= mold::HEADER_LEN + 66, "packets of {max_packet} bytes hold nothing");
         Self { session, messages: Kept::with_room(messages), sent: 0, max_packet }
     }

@@ -163,7 +163,7 @@ fn books_built_from_the_feed_are_the_exchanges() {
 #[test]
 fn a_publisher_answers_for_what_it_sent_and_nothing_else() {
     let session = Text::new("S").unwrap();
-    let mut publisher = Publisher::new(session, 100);
+    let mut publisher = Publisher::new(session, 100, 0);
     for number in 0..5_u8 {
         publisher.push(&[number; 30]);
     }

@@ -190,7 +190,7 @@ impl<W: Wire> Venue<W> {
         let mut venue = Self {
             exchange: Exchange::with_room(listed, config.room),
             crowd: Crowd::new(config.crowd.clone(), crowded),
-            publisher: Publisher::with_room(config.session, MAX_PACKET, 4 * config.room),
+            publisher: Publisher::new(config.session, MAX_PACKET, 4 * config.room),
             interface,
             sockets,
             orders,
@@ -352,7 +352,7 @@ impl<W: Wire> Venue<W> {
     }
 
     /// Every answer of the day.
-    pub fn answers(&self) -> Vec<Vec<u8>> {
+    pub fn answers(&self) -> impl Iterator<Item = &[u8]> + Clone {
         self.orders.account.answers()
     }
 
@@ -557,7 +557,7 @@ impl<W: Wire> Venue<W> {
 
 /// The member's account, without answers.
 fn account(config: &VenueConfig, room: usize) -> Account {
-    Account::with_room(config.user, config.password, config.session, room)
+    Account::new(config.user, config.password, config.session, room)
 }
 
 fn at(now_ns: u64) -> Instant {

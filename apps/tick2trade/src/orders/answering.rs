@@ -70,7 +70,7 @@ impl OrderEntry {
     /// it; without that, one that moved shares is a mismatch. `None` for what is no answer.
     #[cold]
     pub fn malformed(&mut self, message: &[u8]) -> Option<OrderEvent> {
-        if let Ok(answer) = Answer::parse_fixed(message) {
+        if let Ok((answer, _)) = Answer::parse_fixed(message) {
             return Some(self.answer(&answer));
         }
         message.first().filter(|kind| MOVES_SHARES.contains(kind))?;

@@ -213,7 +213,7 @@ impl Day {
         if line.state() == tcp::State::Established && line.unacknowledged() != 0 {
             return false;
         }
-        let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answers().len()));
+        let (sent, answers) = self.venue(|venue| (venue.sent(), venue.answered()));
         self.trader.engine().arbiter().next() == sent as u64 + 1
             && self.trader.gateway().next_answer() == answers as u64 + 1
     }
@@ -240,7 +240,6 @@ impl Day {
 
     /// Answers of the exchange that begin with a letter.
     pub(crate) fn answers(&self, kind: u8) -> usize {
-        let is_one = |answer: &&Vec<u8>| answer[0] == kind;
-        self.venue(|venue| venue.answers().iter().filter(is_one).count())
+        self.venue(|venue| venue.answers().filter(|answer| answer[0] == kind).count())
     }
 }

@@ -116,29 +116,23 @@ macro_rules! message_enum {
             /// The message that `bytes` are, all of them, and its appendage.
             #[inline]
             pub fn parse(bytes: &'a [u8]) -> Result<(Self, Appendage<'a>), Malformed> {
-                let kind = *bytes.first().ok_or(Malformed::Empty)?;
-                let short = |expected| Malformed::Short { kind, got: bytes.len(), expected };
-                match kind {
-                    $($name::KIND => {
-                        let (fixed, rest) =
-                            $name::ref_from_prefix(bytes).map_err(|_| short($name::LEN))?;
-                        let appendage = Appendage::parse(rest);
-                        let appendage = appendage.ok_or(Malformed::Appendage { kind })?;
-                        Ok((Self::$name(fixed), appendage))
-                    })*
-                    _ => Err(Malformed::Unknown(kind)),
-                }
+                let (message, rest) = Self::parse_fixed(bytes)?;
+                let kind = bytes[0];
+                let appendage = Appendage::parse(rest).ok_or(Malformed::Appendage { kind })?;
+                Ok((message, appendage))
             }
 
-            /// The message that `bytes` begin with, whatever stands behind its fixed part: of who
+            /// The message that `bytes` begin with, and what stands behind its fixed part: for who
             /// wants no appendage, and would miss a message for one that cannot be read.
-            pub fn parse_fixed(bytes: &'a [u8]) -> Result<Self, Malformed> {
+            #[inline]
+            pub fn parse_fixed(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Malformed> {
                 let kind = *bytes.first().ok_or(Malformed::Empty)?;
                 let short = |expected| Malformed::Short { kind, got: bytes.len(), expected };
                 match kind {
                     $($name::KIND => {
                         let fixed = $name::ref_from_prefix(bytes);
-                        fixed.map(|(fixed, _)| Self::$name(fixed)).map_err(|_| short($name::LEN))
+                        let (fixed, rest) = fixed.map_err(|_| short($name::LEN))?;
+                        Ok((Self::$name(fixed), rest))
                     })*
                     _ => Err(Malformed::Unknown(kind)),
                 }
