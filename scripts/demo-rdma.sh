@@ -191,7 +191,7 @@ interrupted() {
 # for further clients, and is ended; `as` is what the pair is called; `proof` is what both have to
 # say where they end with 0 whatever happened.
 apart() {
-    local status=0 run server=() looks=0
+    local status=0 theirs=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
     shift
     (ordinary timeout $limit "$there/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
@@ -202,9 +202,12 @@ apart() {
         sleep 0.05
     done
     (ordinary timeout $limit "$there/cxctl" run -- "$@") >"$folder/log" 2>&1 || status=$?
+    # One that is to stay and has not fails the pair.
+    [ -z "${stays-}" ] || kill -0 $run 2>/dev/null || status=1
     # A server whose client has failed waits for the next one, too.
     [ $status -eq 0 ] && [ -z "${stays-}" ] || kill $run 2>/dev/null || true
-    wait $run || [ -n "${stays-}" ] || status=$?
+    wait $run || theirs=$?
+    [ -n "${stays-}" ] || [ $status -ne 0 ] || status=$theirs
     [ -z "${proof-}" ] ||
         [ "$(grep -lae "$proof" "$folder/server" "$folder/log" | wc -l)" -eq 2 ] || status=1
     cat "$folder/server" >>"$folder/log"

@@ -123,6 +123,9 @@ def main():
     parser.add_argument("--cxctl", default=str(ROOT / "target/release/cxctl"))
     parser.add_argument("cases", metavar="CASE", nargs="*", help="default: all of them")
     args = parser.parse_args()
+    if unknown := set(args.cases) - {case for _, case, _ in ROWS}:
+        parser.error(f"no case {', '.join(sorted(unknown))}; there are "
+                     f"{', '.join(case for _, case, _ in ROWS)}")
     for program in ("valgrind", "cc", args.cxctl):
         if not shutil.which(program):
             print(f"skipped: no {program}")

@@ -28,14 +28,19 @@ pub(crate) fn signal(fd: impl AsFd) {
     let _ = rustix::io::write(fd, &1_u64.to_ne_bytes());
 }
 
-fn is_readable(fd: BorrowedFd<'_>, timeout: Option<&Timespec>) -> rustix::io::Result<bool> {
+fn is_readable_within(fd: BorrowedFd<'_>, timeout: Option<&Timespec>) -> rustix::io::Result<bool> {
     Ok(poll(&mut [PollFd::new(&fd, PollFlags::IN)], timeout)? > 0)
+}
+
+/// Whether a file is readable now.
+pub(crate) fn is_readable(fd: BorrowedFd<'_>) -> rustix::io::Result<bool> {
+    is_readable_within(fd, Some(&Timespec::default()))
 }
 
 /// Makes a file unreadable. The caller holds the lock of what waits behind it, so nobody else
 /// reads, and this does not block.
 pub(crate) fn clear(fd: impl AsFd) {
-    if is_readable(fd.as_fd(), Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Ok(true) {
+    if is_readable(fd.as_fd()) == Ok(true) {
         let _ = rustix::io::read(fd, &mut [0; 8]);
     }
 }
@@ -43,5 +48,5 @@ pub(crate) fn clear(fd: impl AsFd) {
 /// Waits until a file is readable, or for `longest`; `false` if a signal came.
 pub(crate) fn wait(fd: BorrowedFd<'_>, longest: Option<Duration>) -> bool {
     let timeout = longest.and_then(|longest| Timespec::try_from(longest).ok());
-    is_readable(fd, timeout.as_ref()).is_ok()
+    is_readable_within(fd, timeout.as_ref()).is_ok()
 }

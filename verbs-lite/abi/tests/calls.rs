@@ -523,6 +523,16 @@ fn who_waits_may_be_cancelled() {
 }
 
 #[test]
+fn a_device_may_be_closed_when_the_process_ends() {
+    const NAME: &str = "a_device_may_be_closed_when_the_process_ends";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        return assert_eq!(alone(NAME, "1").code(), Some(7));
+    }
+    end_with_panics();
+    World::open(api(), false).ends_in_exit();
+}
+
+#[test]
 fn nobody_reaches_what_a_program_left_when_it_closed_its_device() {
     const RETRY_EXCEEDED: i32 = 12;
     let [world, other] = [(); 2].map(|()| World::open(api(), false));

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
 
 use super::context::Context;
-use super::life::Users;
+use super::life::User;
 use super::memory::Domain;
 use super::{Errno, give_out, object, set_errno, take_back};
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc};
@@ -16,7 +16,7 @@ use crate::node::Node;
 pub(super) struct Address {
     face: ibv_ah,
     handle: AddressHandle,
-    _domain: Users,
+    _domain: User,
 }
 
 impl Address {
@@ -59,7 +59,7 @@ fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let context = promised!((*pd).context);
     let path = path_of(&promised!(Context::here(context))?.node, attr)?;
     let handle = AddressHandle::new(&path, Qpn(0), 0);
-    let _domain = promised!(Domain::of(pd)).users.clone();
+    let _domain = promised!(Domain::of(pd)).users.one();
     Ok(give_out(Address { face: ibv_ah { context, pd, handle: 0 }, handle, _domain }))
 }
 

@@ -8,7 +8,7 @@ use ferrocx_prm::eqe::EventType;
 
 use super::context::{Context, Kind, Queued, Shared, Told};
 use super::srq::SharedQueue;
-use super::wait::{GO_ON, nap, waits};
+use super::wait::{GO_ON, MOMENT, nap, waits};
 use super::{Errno, set_errno, signals};
 use crate::abi::{event, ibv_async_event, ibv_context};
 use crate::files;
@@ -36,7 +36,7 @@ impl Shared {
                 return;
             }
             drop(events);
-            nap();
+            nap(MOMENT);
         }
     }
 

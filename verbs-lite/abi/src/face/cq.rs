@@ -16,7 +16,7 @@ use super::context::{Context, Kind, Shared};
 use super::life::Users;
 use super::lock::{Held, Lock};
 use super::pair::{Member, Out};
-use super::wait::{GO_ON, nap, waits};
+use super::wait::{GO_ON, MOMENT, nap, waits};
 use super::{Errno, give_out, set_errno, signals, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
@@ -397,7 +397,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let is_open =
         || queue.given.load(Ordering::Acquire) != queue.acknowledged.load(Ordering::Acquire);
     while is_open() {
-        nap();
+        nap(MOMENT);
     }
     drop(promised!(take_back::<Queue, _>(cq)));
     0

@@ -11,6 +11,7 @@ use super::context::{Context, Events, Shared};
 use super::handles::{self, Handles};
 use super::life::{Process, Waiters};
 use super::pair::MAX_SGE;
+use super::tree::BOARD;
 use super::{
     Errno, cq, cq_ex, dm, flow, left, number, object, parent, poll, post, qp, qp_ex, set_errno,
     srq, tried, window, work, xrc,
@@ -546,13 +547,17 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     out: *mut u8,
     len: usize,
 ) -> c_int {
-    const BOARD: &[u8] = b"ferrocx\0";
     let name = promised!(CStr::from_ptr(file));
-    if !name.to_bytes().ends_with(b"board_id") || len < BOARD.len() {
+    // Its line, without the end of it.
+    let board = BOARD.trim_ascii_end();
+    if !name.to_bytes().ends_with(b"board_id") || len <= board.len() {
         return -1;
     }
-    promised!(out.copy_from_nonoverlapping(BOARD.as_ptr(), BOARD.len()));
-    BOARD.len() as c_int - 1
+    promised!({
+        out.copy_from_nonoverlapping(board.as_ptr(), board.len());
+        out.add(board.len()).write(0);
+    });
+    board.len() as c_int
 }
 
 /// What the device's clock shows now, in ticks, where a program looks for nanoseconds.

@@ -3,6 +3,7 @@
 //! Error numbers are those of mlx5_ib and of libmlx5. Source: reference 9.3, 4.12.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use super::context::{Context, Shared};
@@ -130,14 +131,13 @@ fn register(
     }
     let rights = access_of(flags).ok_or(Errno::INVALID)?;
     let (domain, memory) = promised!((Domain::of(pd), Memory::of(dm)));
-    let context = promised!((*pd).context);
-    let shared = promised!(Context::here(context))?;
+    let shared = promised!(Context::here((*pd).context))?;
     let end = offset.checked_add(length as u64).filter(|end| *end <= memory.length as u64);
     let end = end.ok_or(Errno::INVALID)?;
     let piece = memory.piece().map_err(|_| Errno::GONE)?;
     let mr = domain.pd.reg_dm_mr(&piece.dm, offset as usize..end as usize, rights)?;
-    let made = Registered::of_device((mr, length, flags), (context, pd), shared, domain);
-    Ok(give_out(made))
+    let covered = (null_mut(), 0, length);
+    Ok(give_out(promised!(Registered::noted((mr, flags), (pd, shared), covered, None))))
 }
 
 pub(super) unsafe extern "C" fn reg_dm_mr(

@@ -12,7 +12,7 @@ use ferrocx_core::{FlowMatch, Ipv4Match, Ipv6Match, MacAddr, Masked};
 use ferrocx_verbs_lite::QpType;
 
 use super::context::Shared;
-use super::life::Users;
+use super::life::User;
 use super::pair::{Member, Pair};
 use super::queue_pair::QueuePair;
 use super::{Errno, give_out, number, object, take_back, tried};
@@ -222,7 +222,7 @@ struct Flow {
     shared: Arc<Shared>,
     member: Arc<Member>,
     /// The queue pair stays as long as it is.
-    _queue_pair: Users,
+    _queue_pair: User,
 }
 
 unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv_flow, Errno> {
@@ -238,7 +238,7 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
         face: ibv_flow { comp_mask: 0, context: queue_pair.face.base.context, handle },
         shared: Arc::clone(&queue_pair.shared),
         member: Arc::clone(&queue_pair.member),
-        _queue_pair: queue_pair.users.clone(),
+        _queue_pair: queue_pair.users.one(),
     }))
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use ferrocx_verbs_lite::{Dm, Mr, Pd};
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 
-use super::life::{Process, Users};
+use super::life::{Process, User, Users};
 use super::unmapped::Watched;
 use crate::node::lock;
 
@@ -38,7 +38,7 @@ pub(super) struct Region {
     pub(super) mr: Mr,
     /// Rights in the interface's words.
     pub(super) access: u32,
-    pub(super) domain: Users,
+    pub(super) domain: User,
     /// `None` of memory of the device.
     pub(super) watched: Option<Watched>,
 }

@@ -38,7 +38,7 @@ fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Errn
     let shared = promised!(Context::here(context))?;
     let domains = lock(&shared.handles.domains);
     let known = domains.get(&handle).ok_or(Errno(libc::ENOENT))?;
-    let (pd, users) = (known.pd.clone(), known.users.share());
+    let (pd, users) = (known.pd.clone(), known.users.clone());
     Ok(give_out(Domain { face: ibv_pd { context, handle }, pd, users, needs: Vec::new() }))
 }
 
@@ -53,9 +53,8 @@ pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
     let domain = *promised!(take_back::<Domain, _>(pd));
     if promised!(Context::of(domain.face.context)).is_ok_and(|shared| shared.here().is_err()) {
         // Its last handle would end it, and the device is its parent's.
-        return std::mem::forget(domain);
+        std::mem::forget(domain);
     }
-    domain.users.leave();
 }
 
 fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {

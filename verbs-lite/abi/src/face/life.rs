@@ -6,36 +6,29 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering}
 use std::sync::{Arc, Once};
 
 use super::Errno;
-use super::wait::nap;
+use super::wait::{MOMENT, nap};
 
 /// Those who need an object, which is destroyed only when there are none: what is made in a domain,
-/// the queue pairs of a queue. Each of them holds a clone; the object itself may have several
-/// handles.
-#[derive(Debug, Clone)]
-pub(super) struct Users(Arc<AtomicUsize>);
+/// the queue pairs of a queue. Each of them holds a [`User`], each handle of the object a clone of
+/// this, of which there may be several.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Users(Arc<User>);
 
-impl Default for Users {
-    fn default() -> Self {
-        Self(Arc::new(AtomicUsize::new(1)))
-    }
-}
+/// One who needs an object, as long as this lives.
+#[derive(Debug, Clone, Default)]
+pub(super) struct User(Arc<()>);
 
 impl Users {
-    /// Fails as long as somebody holds a clone who is no handle of the object.
+    /// Fails as long as somebody needs the object.
     pub(super) fn none(&self) -> Result<(), Errno> {
-        let handles = self.0.load(Ordering::Relaxed);
-        if Arc::strong_count(&self.0) > handles { Err(Errno(libc::EBUSY)) } else { Ok(()) }
+        let User(all) = &*self.0;
+        // All handles hold this one.
+        if Arc::strong_count(all) > 1 { Err(Errno(libc::EBUSY)) } else { Ok(()) }
     }
 
-    /// One more handle of the object, until [`Users::leave`].
-    pub(super) fn share(&self) -> Self {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        self.clone()
-    }
-
-    /// Ends a handle of the object.
-    pub(super) fn leave(self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// One more who needs the object.
+    pub(super) fn one(&self) -> User {
+        User::clone(&self.0)
     }
 }
 
@@ -67,21 +60,26 @@ thread_local! {
 
 impl Waiters {
     /// Notes that this thread waits, until [`Waiters::leave`]; fails when there is nothing to wait
-    /// for any more.
+    /// for any more, and in handlers of `exit`, where what the thread has noted is gone.
     pub(super) fn enter(&self) -> Result<(), Errno> {
-        WAITS.with_borrow_mut(|waits| {
+        let noted = WAITS.try_with(|waits| {
+            let mut waits = waits.borrow_mut();
             if !waits.iter().any(|waiter| Arc::ptr_eq(&waiter.0, &self.0)) {
                 self.0.count.fetch_add(1, Ordering::SeqCst);
                 waits.push(Waiter(Arc::clone(&self.0)));
             }
         });
-        if self.0.have_ended.load(Ordering::SeqCst) { Err(Errno(libc::EBADF)) } else { Ok(()) }
+        let have_ended = self.0.have_ended.load(Ordering::SeqCst);
+        if noted.is_err() || have_ended { Err(Errno(libc::EBADF)) } else { Ok(()) }
     }
 
     /// Ends that. The object may end at once.
     pub(super) fn leave(&self) {
-        let this = Arc::clone(&self.0);
-        WAITS.with_borrow_mut(|waits| waits.retain(|waiter| !Arc::ptr_eq(&waiter.0, &this)));
+        let this = Arc::as_ptr(&self.0);
+        // One that is in handlers of `exit` has left everything.
+        let _ = WAITS.try_with(|waits| {
+            waits.borrow_mut().retain(|waiter| Arc::as_ptr(&waiter.0) != this);
+        });
     }
 
     /// Ends the waiting before the object ends; `wake` makes them look.
@@ -91,7 +89,7 @@ impl Waiters {
         self.leave();
         while self.0.count.load(Ordering::SeqCst) > 0 {
             wake();
-            nap();
+            nap(MOMENT);
         }
     }
 }

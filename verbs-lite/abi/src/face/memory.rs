@@ -1,7 +1,7 @@
 //! Protection domains and memory regions.
 
 use std::ffi::{c_int, c_void};
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use ferrocx_mempool::Region;
@@ -10,7 +10,7 @@ use ferrocx_verbs_lite::{Access, Mr, Pd, VerbsError};
 
 use super::context::{Context, Shared};
 use super::handles::{KnownDomain, KnownRegion, Region as Held, RegionPlace};
-use super::life::Users;
+use super::life::{User, Users};
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, rights, take_back, tried};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
@@ -26,7 +26,7 @@ pub(super) struct Domain {
     /// Regions, queues and addresses of it.
     pub(super) users: Users,
     /// Of a parent domain: the domains that it is made of.
-    pub(super) needs: Vec<Users>,
+    pub(super) needs: Vec<User>,
 }
 
 impl Domain {
@@ -47,18 +47,23 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    /// A region over memory of the device, noted under its number.
-    pub(super) fn of_device(
-        (mr, length, access): (Mr, usize, u32),
-        (context, pd): (*mut ibv_context, *mut ibv_pd),
-        shared: &Arc<Shared>,
-        domain: &Domain,
+    /// A region, noted under its number: over memory of the program's, which is watched, or over
+    /// memory of the device. It has an address of the program's, and a first one under its key.
+    ///
+    /// # Safety
+    /// The module's: `pd` is a live domain.
+    pub(super) unsafe fn noted(
+        (mr, access): (Mr, u32),
+        (pd, shared): (*mut ibv_pd, &Arc<Shared>),
+        (addr, start, length): (*mut c_void, u64, usize),
+        watched: Option<Watched>,
     ) -> Self {
-        let (addr, lkey) = (null_mut(), mr.lkey().0);
-        let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
-        let held = Held { mr, access, domain: domain.users.clone(), watched: None };
+        let (domain, key) = (promised!(Domain::of(pd)), mr.lkey().0);
+        let context = domain.face.context;
+        let face = ibv_mr { context, pd, addr, length, handle: key >> 8, lkey: key, rkey: key };
+        let held = Held { mr, access, domain: domain.users.one(), watched };
         let place = Arc::new(Mutex::new(Some(held)));
-        let known = KnownRegion { start: 0, length, key: lkey, access, place: Arc::clone(&place) };
+        let known = KnownRegion { start, length, key, access, place: Arc::clone(&place) };
         lock(&shared.handles.regions).insert(face.handle, known);
         Self { face, shared: Arc::clone(shared), place, is_import: false }
     }
@@ -74,7 +79,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
     let pd = shared.node.context.alloc_pd()?;
     let face = ibv_pd { context, handle: pd.number() };
     let users = Users::default();
-    let known = KnownDomain { pd: pd.clone(), users: users.share() };
+    let known = KnownDomain { pd: pd.clone(), users: users.clone() };
     lock(&shared.handles.domains).insert(face.handle, known);
     Ok(give_out(Domain { face, pd, users, needs: Vec::new() }))
 }
@@ -93,12 +98,10 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     };
     tried!(shared.here());
     tried!(domain.users.none());
-    if domain.needs.is_empty()
-        && let Some(known) = lock(&shared.handles.domains).remove(&promised!((*pd).handle))
-    {
-        known.users.leave();
+    if domain.needs.is_empty() {
+        lock(&shared.handles.domains).remove(&promised!((*pd).handle));
     }
-    promised!(take_back::<Domain, _>(pd)).users.leave();
+    drop(promised!(take_back::<Domain, _>(pd)));
     0
 }
 
@@ -163,15 +166,10 @@ fn register(
     let memory = shared.node.context.map_memory(region)?;
     let piece = PhysBuf { memory: Arc::clone(&memory), range: offset..offset + length };
     let mr = domain.pd.reg_phys_mr(&[piece], start, access)?;
-    let lkey = mr.lkey().0;
-    let face = ibv_mr { context, pd, addr, length, handle: lkey >> 8, lkey, rkey: lkey };
     // The device's view begins and ends with whole pages.
     let watched = Some(Watched::new(base.addr().get(), bytes));
-    let held = Held { mr, access: flags, domain: domain.users.clone(), watched };
-    let place = Arc::new(Mutex::new(Some(held)));
-    let known = KnownRegion { start, length, key: lkey, access: flags, place: Arc::clone(&place) };
-    lock(&shared.handles.regions).insert(face.handle, known);
-    Ok(Registered { face, shared: Arc::clone(shared), place, is_import: false })
+    let covered = (addr, start, length);
+    Ok(promised!(Registered::noted((mr, flags), (pd, shared), covered, watched)))
 }
 
 pub(crate) unsafe extern "C" fn ibv_reg_mr(
@@ -294,7 +292,7 @@ impl Registered {
             Ok(()) => {
                 let mut regions = lock(&self.shared.handles.regions);
                 regions.entry(self.face.handle).and_modify(|known| known.access = flags);
-                (held.access, held.domain) = (flags, domain.users.clone());
+                (held.access, held.domain) = (flags, domain.users.one());
                 self.face.pd = pd;
                 Ok(true)
             }
@@ -315,7 +313,9 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     /// `IBV_REREG_MR_ERR_INPUT`, `IBV_REREG_MR_ERR_CMD`: the old registration is as it was.
     const INPUT: c_int = -1;
     const COMMAND: c_int = -4;
-    if promised!(&*mr.cast::<Registered>()).is_of_device() {
+    let registered = promised!(&*mr.cast::<Registered>());
+    // In a child of a fork, somebody may hold the region's lock who is not there.
+    if registered.shared.here().is_ok() && registered.is_of_device() {
         super::set_errno(Errno::INVALID);
         return COMMAND;
     }

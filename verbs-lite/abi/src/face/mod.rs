@@ -58,7 +58,7 @@ mod tree;
 mod unmapped;
 mod unsupported;
 mod vendor;
-mod wait;
+pub(crate) mod wait;
 mod window;
 mod work;
 mod wr;

@@ -149,9 +149,9 @@ fn alloc(
         (true, ..) => return Err(Errno::INVALID),
     };
     let base = promised!(Domain::of(attr.pd));
-    let mut needs = vec![base.users.clone()];
+    let mut needs = vec![base.users.one()];
     if !attr.td.is_null() {
-        needs.push(promised!(&(*attr.td.cast::<ThreadDomain>()).users).clone());
+        needs.push(promised!(&(*attr.td.cast::<ThreadDomain>()).users).one());
     }
     let face = ibv_pd { context, handle: base.face.handle };
     let pd = match &allocator {

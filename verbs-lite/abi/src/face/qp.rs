@@ -11,7 +11,7 @@ use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 use super::batch::Batch;
 use super::context::{Context, Kind, Shared};
 use super::cq::{Inner, Queue};
-use super::life::Users;
+use super::life::{User, Users};
 use super::lock::Lock;
 use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
@@ -122,7 +122,7 @@ fn make(
     };
     let member = Arc::new(Member { pair: Lock::new(pair), index: Some(index) });
     shared.insert(&member);
-    let needs = [&domain.users, &send.users, &recv.users].map(Users::clone);
+    let needs = [&domain.users, &send.users, &recv.users].map(Users::one);
     let pair = hand_out((context, shared), pd, member, init, needs.into());
     // No event is about one of raw packets, whose number another one may have.
     if init.qp_type != qpt::RAW_PACKET {
@@ -137,7 +137,7 @@ fn hand_out(
     pd: *mut ibv_pd,
     member: Arc<Member>,
     init: &ibv_qp_init_attr,
-    needs: Vec<Users>,
+    needs: Vec<User>,
 ) -> *mut QueuePair {
     let (qp_num, state) = {
         let pair = member.pair.lock();
@@ -200,7 +200,7 @@ pub(super) fn create_target(
     let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, spread: None };
     let member = Arc::new(Member { pair: Lock::new(pair), index: None });
     domain.core.add(number, &member);
-    let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.clone()]);
+    let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.one()]);
     let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
     shared.enlist(Kind::Qp, number, pair);
     Ok(pair)
@@ -213,7 +213,7 @@ pub(super) fn open(
 ) -> Result<*mut QueuePair, Errno> {
     let shared = promised!(Context::here(context))?;
     let (domain, member, qp_context) = find_target(attr)?;
-    let (attr, needs) = (target_attr(qp_context), vec![domain.users.clone()]);
+    let (attr, needs) = (target_attr(qp_context), vec![domain.users.one()]);
     let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
     promised!((*pair).is_opened = true);
     Ok(pair)

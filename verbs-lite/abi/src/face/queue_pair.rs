@@ -10,7 +10,7 @@ use ferrocx_verbs_lite::{Cq, QpState, VerbsError};
 use super::batch::Batch;
 use super::context::Shared;
 use super::cq::Queue;
-use super::life::Users;
+use super::life::{User, Users};
 use super::pair::Member;
 use crate::abi::{ibv_qp, ibv_qp_ex, ibv_qp_init_attr, qps};
 
@@ -29,7 +29,7 @@ pub(super) struct QueuePair {
     /// Rules that lead frames to it.
     pub(super) users: Users,
     /// Its domain and its completion queues are there as long as it is.
-    pub(super) needs: Vec<Users>,
+    pub(super) needs: Vec<User>,
 }
 
 impl QueuePair {
@@ -87,8 +87,8 @@ impl QueuePair {
         }
         self.purge(|cqs| {
             let mut pair = pair.lock();
-            // The reset takes the rules off the device: no other thread may find one that is
-            // still named there, to end it or to lead frames by it.
+            // The reset begins with taking the rules off the device, also where it fails then: one
+            // that is still named there would be found, and could not be ended.
             pair.rules.forget();
             pair.qp.abandon(cqs)
         })

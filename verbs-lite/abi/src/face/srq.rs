@@ -8,7 +8,7 @@ use ferrocx_verbs_lite::{Srq, SrqConfig, VerbsError};
 
 use super::context::{Context, Kind, Shared};
 use super::cq::Queue;
-use super::life::Users;
+use super::life::User;
 use super::memory::Domain;
 use super::pair::List;
 use super::post::post_receives;
@@ -28,7 +28,7 @@ pub(super) struct SharedQueue {
     shared: Arc<Shared>,
     domain: u32,
     max_sge: u32,
-    _needs: Vec<Users>,
+    _needs: Vec<User>,
     limit: AtomicU32,
     /// Of a queue of XRC: the number that its completions carry, and where it completes.
     xrc: Option<(u32, *mut ibv_cq)>,
@@ -63,12 +63,12 @@ fn create(
     let (domain, context) = promised!((Domain::of(pd), (*pd).context));
     let shared = promised!(Context::here(context))?;
     let config = SrqConfig { max_wr: attr.max_wr.max(1), max_sge: attr.max_sge.max(1) };
-    let mut needs = vec![domain.users.clone()];
+    let mut needs = vec![domain.users.one()];
     let (srq, xrc) = match xrc {
         None => (domain.pd.create_srq::<List>(&config)?, None),
         Some(Xrc { xrcd, cq }) => {
             let (xrc, queue) = promised!((XrcDomain::of(xrcd), Queue::of(cq)));
-            needs.extend([xrc.users.clone(), queue.users.clone()]);
+            needs.extend([xrc.users.one(), queue.users.one()]);
             let inner = queue.inner();
             let make =
                 |index| xrc.core.xrcd.create_srq::<List>(&domain.pd, &inner.cq, index, &config);

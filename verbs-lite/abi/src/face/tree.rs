@@ -25,13 +25,17 @@ const FOLDER: &[u8] = b"/sys/class/infiniband/ferrocx0/";
 /// The type of each GID, a file an index.
 const GID_TYPES: &[u8] = b"ports/1/gid_attrs/types/";
 
-/// Files below the folder, and what each says. Source: Linux 6.12, drivers/infiniband/core/sysfs.c.
+/// The name of the board, as its file says it.
+pub(super) const BOARD: &[u8] = b"ferrocx\n";
+
+/// Files below the folder, and what each says. Source: Linux 6.12, drivers/infiniband/core/sysfs.c;
+/// of `board_id`, drivers/infiniband/hw/mlx5/main.c.
 static FILES: [File; 5] = [
     File::new(GID_TYPES, b"RoCE v2\n"),
     File::new(b"ports/1/pkeys/0", b"0xffff\n"),
     File::new(b"ports/1/link_layer", b"Ethernet\n"),
     File::new(b"node_type", b"1: CA\n"),
-    File::new(b"board_id", b"ferrocx\n"),
+    File::new(b"board_id", BOARD),
 ];
 
 /// A file, whose content lies in one without a name that is open as long as the process lives.

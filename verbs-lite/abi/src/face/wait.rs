@@ -14,11 +14,13 @@ use rustix::thread::{Timespec, nanosleep};
 /// What a part gives after which the wait goes on. Results are 0 and -1.
 pub(super) const GO_ON: c_int = 1;
 
+/// The usual moment.
+pub(super) const MOMENT: Duration = Duration::from_millis(1);
+
 /// Sleeps for a moment, while somebody else is to do something. Not the C library's call, in which
 /// a thread may be cancelled.
-pub(super) fn nap() {
-    const MOMENT: Duration = Duration::from_millis(1);
-    let moment = Timespec { tv_sec: 0, tv_nsec: MOMENT.subsec_nanos().into() };
+pub(crate) fn nap(moment: Duration) {
+    let Ok(moment) = Timespec::try_from(moment) else { return };
     // Whoever naps looks again, also after a signal.
     let _ = nanosleep(&moment);
 }

@@ -7,7 +7,7 @@ use ferrocx_verbs_lite::{BindUntyped, Lkey, MwKind, Rkey, SendFlags, UntypedMw};
 
 use super::context::{Context, Shared};
 use super::handles::KnownRegion;
-use super::life::Users;
+use super::life::User;
 use super::memory::{self, Domain};
 use super::pair::{Pair, flags_of};
 use super::{Errno, give_out, object, take_back, tried};
@@ -18,7 +18,7 @@ struct Window {
     face: ibv_mw,
     mw: UntypedMw,
     shared: Arc<Shared>,
-    _domain: Users,
+    _domain: User,
 }
 
 fn alloc(pd: *mut ibv_pd, kind: c_int) -> Result<*mut ibv_mw, Errno> {
@@ -32,7 +32,7 @@ fn alloc(pd: *mut ibv_pd, kind: c_int) -> Result<*mut ibv_mw, Errno> {
     let mw = domain.pd.alloc_untyped_mw(of_verbs)?;
     let rkey = mw.rkey().0;
     let face = ibv_mw { context, pd, rkey, handle: rkey >> 8, kind };
-    let (shared, _domain) = (Arc::clone(shared), domain.users.clone());
+    let (shared, _domain) = (Arc::clone(shared), domain.users.one());
     Ok(give_out(Window { face, mw, shared, _domain }))
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ferrocx_verbs_lite::{FrameHash, HashFields, Spread};
 
 use super::context::{Context, Shared};
-use super::life::Users;
+use super::life::{User, Users};
 use super::pair::Member;
 use super::qp::{self, ibv_destroy_qp};
 use super::queue_pair::QueuePair;
@@ -158,7 +158,7 @@ pub(super) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
 #[repr(C)]
 struct Table {
     face: ibv_rwq_ind_table,
-    queues: Vec<(Arc<Member>, Users)>,
+    queues: Vec<(Arc<Member>, User)>,
     /// Where the first of them completes.
     first: *mut ibv_wq,
     shared: Arc<Shared>,
@@ -174,7 +174,7 @@ impl Table {
         members.sort_by_key(|member| Arc::as_ptr(member));
         members.dedup_by_key(|member| Arc::as_ptr(member));
         let locked: Vec<_> = members.iter().map(|member| member.pair.lock()).collect();
-        let place = |queue: &(Arc<Member>, Users)| {
+        let place = |queue: &(Arc<Member>, User)| {
             let known = |member: &&Arc<Member>| Arc::as_ptr(*member);
             let at = members.binary_search_by_key(&Arc::as_ptr(&queue.0), known);
             &locked[at.expect("it is one of them")].qp
@@ -202,7 +202,7 @@ fn tabulate(
     let first = queues[0];
     let of = |wq: &*mut ibv_wq| {
         let queue = promised!(WorkQueue::of(*wq));
-        (Arc::clone(promised!(&(*queue.pair).member)), queue.users.clone())
+        (Arc::clone(promised!(&(*queue.pair).member)), queue.users.one())
     };
     let queues = queues.iter().map(of).collect();
     // The device has the table with each queue pair over it.
@@ -284,7 +284,7 @@ pub(super) fn create_over(init: &ibv_qp_init_attr_ex) -> Result<*mut QueuePair, 
     let pair = qp::create(init.pd, &mut plain)?;
     let made = promised!(&mut *pair);
     made.member.pair.lock().spread = Some(spread);
-    made.needs.push(table.users.clone());
+    made.needs.push(table.users.one());
     Ok(pair)
 }
 

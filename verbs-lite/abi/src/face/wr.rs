@@ -1,5 +1,5 @@
 //! Work requests built by functions (`ibv_wr_*`): kept until the batch is complete, because what
-//! is posted cannot be taken back and a batch is posted whole or not at all.
+//! is posted cannot be taken back and a batch for which there is no room is not posted at all.
 
 use std::ffi::c_int;
 use std::ptr::null_mut;

@@ -4,7 +4,6 @@
 use std::io;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ferrocx_bus::Transport;
@@ -15,6 +14,7 @@ use ferrocx_verbs_lite::net::{NetConfig, NetError, Network};
 use ferrocx_verbs_lite::{GidConfig, Path, RdmaContext};
 
 use super::{ETHERNET_MTU, GLANCE, Node, invalid, lock, mtu_of, refused, setting};
+use crate::face::wait::nap;
 
 /// How long the port may take until it has a link; it is opened without one after that.
 const LINK_PATIENCE: Duration = Duration::from_secs(10);
@@ -52,7 +52,7 @@ fn wait_for_link(context: &RdmaContext) -> io::Result<()> {
             tracing::warn!("the port has no link; is its peer up?");
             return Ok(());
         }
-        sleep(LOOK);
+        nap(LOOK);
     }
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) fn resolve(
         let has_moved = net.poll();
         drop(net);
         if !has_moved {
-            sleep(GLANCE);
+            nap(GLANCE);
         }
     }
 }

@@ -21,6 +21,7 @@ use rustix::net::{
 };
 
 use crate::face::life;
+use crate::files;
 
 /// Bytes of the longest request, and of the longest answer.
 pub(crate) const MESSAGE_BYTES: usize = 32 << 10;
@@ -79,9 +80,10 @@ impl Requests {
     }
 
     /// Answers what children have asked since: `answer` is given each request, and puts what is to
-    /// be said into an empty buffer. A process that never forked does nothing.
+    /// be said into an empty buffer. A process that never forked does nothing, and one that nobody
+    /// has asked only looks.
     pub(super) fn serve(&self, mut answer: impl FnMut(&[u8], &mut Vec<u8>)) {
-        if !life::has_children() {
+        if !life::has_children() || files::is_readable(self.ours.as_fd()) != Ok(true) {
             return;
         }
         let mut request = vec![0; MESSAGE_BYTES];

@@ -411,7 +411,7 @@ impl Node {
         let start = Instant::now();
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         self.step_all();
-        let mut ready = is_readable(fd);
+        let mut ready = files::is_readable(fd);
         while ready == Ok(false) && start.elapsed() < WHILE {
             ready = self.sleep(&[fd], true, SLEEP).map(|woken| woken.is_ready);
         }
@@ -461,7 +461,7 @@ impl Node {
         }
         woken.has_worked = self.step_all();
         for fd in fds {
-            woken.is_ready |= is_readable(*fd)?;
+            woken.is_ready |= files::is_readable(*fd)?;
         }
         Ok(woken)
     }
@@ -572,10 +572,4 @@ struct Woken {
     was_called: bool,
     /// The model had something to do.
     has_worked: bool,
-}
-
-/// Whether a descriptor is readable now.
-fn is_readable(fd: BorrowedFd<'_>) -> Result<bool, Errno> {
-    let polled = &mut [PollFd::new(&fd, PollFlags::IN)];
-    Ok(poll(polled, Some(&Timespec::default()))? > 0)
 }

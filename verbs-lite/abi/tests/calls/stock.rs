@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::abi::*;
 use super::world::{Pages, World, unblock};
-use super::{Object, c};
+use super::{Api, Object, c};
 
 /// Signals that were handled.
 static HANDLED: AtomicU32 = AtomicU32::new(0);
@@ -73,6 +73,61 @@ fn cancel(mut of: Wait) -> usize {
         assert_eq!(libc::pthread_join(thread, &raw mut result), 0);
         result.addr()
     })
+}
+
+/// What a handler of `exit` ends.
+struct Open {
+    api: &'static Api,
+    context: Object<ibv_context>,
+    pd: Object<ibv_pd>,
+    channel: Object<ibv_comp_channel>,
+    cq: Object<ibv_cq>,
+    qp: Object<ibv_qp>,
+}
+
+static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+
+/// Ends the process with 7 if everything can be ended.
+extern "C" fn end_in_exit() {
+    let Open { api, context, pd, channel, cq, qp } = OPEN.lock().unwrap().take().unwrap();
+    c!({
+        (api.ibv_ack_cq_events)(cq.0, 1);
+        assert_eq!((api.ibv_destroy_qp)(qp.0), 0);
+        assert_eq!((api.ibv_destroy_cq)(cq.0), 0);
+        assert_eq!((api.ibv_destroy_comp_channel)(channel.0), 0);
+        assert_eq!((api.ibv_dealloc_pd)(pd.0), 0);
+        assert_eq!((api.ibv_close_device)(context.0), 0);
+        libc::_exit(7);
+    });
+}
+
+impl World<'static> {
+    /// Ends the process in a thread that has waited for events. What it used ends in a handler, as
+    /// programs and the destructors of libraries have it.
+    pub(crate) fn ends_in_exit(&self) {
+        let (api, context) = (self.api, self.context);
+        let pd = c!((api.ibv_alloc_pd)(context.0));
+        let channel = c!((api.ibv_create_comp_channel)(context.0));
+        let cq = c!((api.ibv_create_cq)(context.0, 32, null_mut(), channel, 0));
+        let qp = self.connection(pd, cq, null_mut());
+        self.join(qp, qp);
+        self.fail(qp);
+        assert_eq!(c!(((*context.0).ops.req_notify_cq)(cq, 0)), 0);
+        self.post(qp, self.message());
+        let (pd, channel) = (Object(pd), Object(channel));
+        let (cq, qp) = (Object(cq), Object(qp));
+        *OPEN.lock().unwrap() = Some(Open { api, context, pd, channel, cq, qp });
+        assert_eq!(c!(libc::atexit(end_in_exit)), 0);
+        // It does nothing but wait: debug builds of ferrocx-bus note in each thread what it borrows
+        // of the model's memory, and one that has cannot do so in handlers of `exit`.
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                self.wait_for_event({ cq }.0, { channel }.0);
+                while self.take_event() {}
+                std::process::exit(0);
+            });
+        });
+    }
 }
 
 impl World<'_> {

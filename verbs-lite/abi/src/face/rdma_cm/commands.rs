@@ -13,6 +13,7 @@ use super::kernel::*;
 use super::{Service, Table, places};
 use crate::abi::{access, mask, qps, qpt};
 use crate::face::Errno;
+use crate::face::wait::{MOMENT, nap};
 use crate::node::{Turn as _, lock};
 
 /// Key of datagrams that programs agree on by port space. Source: `RDMA_UDP_QKEY` of rdma_cma.h.
@@ -234,7 +235,7 @@ impl Service {
             && places::find(peer, space).is_none()
             && start.elapsed() < SERVICE_WAIT
         {
-            std::thread::sleep(Duration::from_millis(1));
+            nap(MOMENT);
         }
         Ok(())
     }
@@ -381,7 +382,7 @@ impl Service {
                 return Ok(attributes);
             }
             self.turn();
-            std::thread::sleep(Duration::from_millis(1));
+            nap(MOMENT);
         }
     }
 

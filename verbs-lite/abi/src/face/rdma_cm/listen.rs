@@ -71,7 +71,6 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::abi::qpt;
     use crate::face::rdma_cm::kernel::{Address, cmd, rdma_ucm_bind_ip, rdma_ucm_set_option};
     use zerocopy::IntoBytes as _;
 
@@ -83,7 +82,7 @@ mod tests {
         one_family: Option<u32>,
     ) -> Result<(), Errno> {
         const TCP: u16 = 0x106;
-        let id = Id::new(0, 0, TCP, i32::from(qpt::RC as u8) == qpt::UD);
+        let id = Id::new(0, 0, TCP, false);
         lock(&service.table).ids.insert(number, id);
         let command = |number: u32, command: &[u8]| {
             let header = super::super::kernel::rdma_ucm_cmd_hdr {
