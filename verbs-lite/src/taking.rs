@@ -41,9 +41,7 @@ impl Taking<'_> {
         let (slot, last) = ring.take()?;
         Some(CqEntry { slot, last, stamps: &inner.stamps })
     }
-}
 
-impl Taking<'_> {
     /// Leaves the device untold, for whoever takes few completions at a time: tell it by
     /// [`Cq::free_taken`].
     #[inline(always)]
@@ -76,7 +74,7 @@ impl CqEntry<'_> {
     /// The completion.
     #[inline(always)]
     pub fn read(self) -> Completion {
-        Completion::read(&self.slot, self.last, self.stamps)
+        self.words()
     }
 
     /// The [`QpConfig::user_index`](crate::QpConfig::user_index) of its queue pair.

@@ -265,7 +265,7 @@ impl DeviceMemory {
 
     /// Gives it back now; on an error it can be tried again: a key over it may still exist.
     pub fn destroy(&mut self) -> Result<(), CommandError> {
-        if self.alive && !self.device.objects_are_gone() {
+        if self.is_alive() {
             give_back(&self.device, self.start, self.taken_bytes)?;
         }
         if std::mem::take(&mut self.alive) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ferrocx_mempool::{AccessError, Backing, Piece};
 use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::dm::copy_across;
+use super::dm::{CHUNK_BYTES, WORD_BYTES};
 use super::{Place, Registration, Sge};
 use crate::types::{Lkey, RemoteAddr};
 
@@ -115,11 +115,14 @@ impl Buf {
             (Place::Host(to), Place::Host(from)) => {
                 from.region().copy_to(source, to.region(), at, len)
             }
+            (Place::Device(_), _) if !(at | len).is_multiple_of(WORD_BYTES) => {
+                Err(AccessError::Misaligned)
+            }
             _ => self.copy_across(offset, from, from_offset, len),
         }
     }
 
-    /// [`Buf::copy_from`] from or to device memory.
+    /// [`Buf::copy_from`] from or to device memory, of a range that was checked, chunk by chunk.
     #[cold]
     fn copy_across(
         &mut self,
@@ -128,10 +131,13 @@ impl Buf {
         from_offset: usize,
         len: usize,
     ) -> Result<(), AccessError> {
-        let to_device = matches!(self.registration.memory, Place::Device(_));
-        let at = self.at(offset, len)?;
-        let read = |done, chunk: &mut [u8]| from.copy_out(from_offset + done, chunk);
-        copy_across(len, to_device, at, read, |done, chunk| self.copy_in(offset + done, chunk))
+        for done in (0..len).step_by(CHUNK_BYTES) {
+            let mut chunk = [0; CHUNK_BYTES];
+            let chunk = &mut chunk[..CHUNK_BYTES.min(len - done)];
+            from.copy_out(from_offset + done, chunk)?;
+            self.copy_in(offset + done, chunk)?;
+        }
+        Ok(())
     }
 
     /// All bytes, copied.

@@ -16,9 +16,9 @@ use crate::pd::Pd;
 use crate::types::Access;
 
 /// Bytes of a word: what is written to the device's memory is whole words.
-const WORD_BYTES: usize = 4;
+pub(super) const WORD_BYTES: usize = 4;
 /// Bytes that are copied at a time where source or target is not whole words.
-const CHUNK_BYTES: usize = 256;
+pub(super) const CHUNK_BYTES: usize = 256;
 
 /// A piece of the device's memory, and how many regions are registered over it.
 #[derive(Debug)]
@@ -172,26 +172,6 @@ impl Drop for DmHold {
     fn drop(&mut self) {
         self.0.regions.fetch_sub(1, Ordering::AcqRel);
     }
-}
-
-/// Copies `len` bytes where at least one side is device memory, chunk by chunk.
-pub(super) fn copy_across(
-    len: usize,
-    to_device: bool,
-    at: usize,
-    mut read: impl FnMut(usize, &mut [u8]) -> Result<(), AccessError>,
-    mut write: impl FnMut(usize, &[u8]) -> Result<(), AccessError>,
-) -> Result<(), AccessError> {
-    if to_device && !(at | len).is_multiple_of(WORD_BYTES) {
-        return Err(AccessError::Misaligned);
-    }
-    for done in (0..len).step_by(CHUNK_BYTES) {
-        let mut chunk = [0; CHUNK_BYTES];
-        let chunk = &mut chunk[..CHUNK_BYTES.min(len - done)];
-        read(done, chunk)?;
-        write(done, chunk)?;
-    }
-    Ok(())
 }
 
 impl Pd {
