@@ -212,8 +212,12 @@ bad=$(complaints "$own")
     die "tshark complains about $bad frames of the trader's own capture"
 }
 ours='tcp.dstport == 9000 && tcp.len > 0'
-bad=$(seen_by_trader "$ours && !soupbintcp && !tcp.analysis.retransmission")
-[ "$bad" -eq 0 ] || die "$bad segments of ours are no packets of SoupBinTCP"
+strange="$ours && !soupbintcp && !tcp.analysis.retransmission"
+bad=$(seen_by_trader "$strange")
+[ "$bad" -eq 0 ] || {
+    tshark -r "$own" "${as[@]}" -x -Y "$strange" 2>/dev/null | head -n 40
+    die "$bad segments of ours are no packets of SoupBinTCP"
+}
 # A frame is taken out, one that was not sent again: tshark would have said so.
 gone=$(tshark -r "$own" -Y "$ours" -T fields -e tcp.stream -e tcp.seq -e frame.number 2>/dev/null |
     awk '{ times[$1, $2]++; place[NR] = $1 SUBSEP $2; frame[NR] = $3 }
