@@ -114,6 +114,7 @@ impl Device {
     /// [`ConfigError::Unsupported`] if none, [`DeviceError::MemoryOutside`] if the BAR does not
     /// have what the device says.
     pub fn memory_limits(&self) -> Result<DeviceMemoryLimits, DeviceError> {
+        // Not `shared`: who makes a shared value of its own asks for this meanwhile.
         Ok(Shown::of(self)?.limits)
     }
 
