@@ -82,7 +82,8 @@ ucx() {
 demo_listens() { grep -qs 'started listener' /run/server.log; }
 
 # demo: UCX's storage protocol over RC and rdma_cm; client and server compare what they read and
-# write.
+# write. Where rdma_rxe tells it twice that a queue pair has ended, UCX 1.18 fails an assertion
+# behind its verdict, which is what counts of the stock client.
 demo() {
     local ours theirs tool=(io_demo -p 14337 -q -d '8:65536') load=(-o 'write,read' -i 50 -c 1)
     local READY=demo_listens STAYS=yes
@@ -90,7 +91,10 @@ demo() {
         "${OUR_RUN[@]}" "${tool[@]}")
     theirs=(env UCX_TLS=rc_verbs UCX_NET_DEVICES="$STOCK:1" UCX_IB_GID_INDEX="$STOCK_GID"
         "${tool[@]}")
-    meet "ours <- $STOCK  io_demo" "${ours[@]}" -- "${theirs[@]}" "${load[@]}" "$OUR_ADDRESS"
+    # shellcheck disable=SC2016 # The inner shell's own.
+    local judged=(bash -c '"$@" || grep -q "Client exit with status .OK" /run/client.log' --)
+    meet "ours <- $STOCK  io_demo" "${ours[@]}" -- \
+        "${judged[@]}" "${theirs[@]}" "${load[@]}" "$OUR_ADDRESS"
     meet "$STOCK <- ours  io_demo" "${theirs[@]}" -- "${ours[@]}" "${load[@]}" "$STOCK_ADDRESS"
 }
 
@@ -130,7 +134,7 @@ against rxe0
 programs
 whole both -d -x ib_send_lat -F -n 50
 # UCX's UD endpoints run out of their time on rdma_rxe also where it is at both ends.
-demo
+whole demo
 connections
 check_dmesg
 table
