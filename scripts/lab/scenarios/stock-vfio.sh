@@ -82,8 +82,8 @@ ucx() {
 demo_listens() { grep -qs 'started listener' /run/server.log; }
 
 # demo: UCX's storage protocol over RC and rdma_cm; client and server compare what they read and
-# write. Where rdma_rxe tells it twice that a queue pair has ended, UCX 1.18 fails an assertion
-# behind its verdict, which is what counts of the stock client.
+# write. On rdma_rxe, UCX 1.18's handler of asynchronous events may fail an assertion of its own
+# behind the client's verdict: there the verdict is what counts.
 demo() {
     local ours theirs tool=(io_demo -p 14337 -q -d '8:65536') load=(-o 'write,read' -i 50 -c 1)
     local READY=demo_listens STAYS=yes
@@ -93,6 +93,7 @@ demo() {
         "${tool[@]}")
     # shellcheck disable=SC2016 # The inner shell's own.
     local judged=(bash -c '"$@" || grep -q "Client exit with status .OK" /run/client.log' --)
+    [ "$STOCK" = rxe0 ] || judged=()
     meet "ours <- $STOCK  io_demo" "${ours[@]}" -- \
         "${judged[@]}" "${theirs[@]}" "${load[@]}" "$OUR_ADDRESS"
     meet "$STOCK <- ours  io_demo" "${theirs[@]}" -- "${ours[@]}" "${load[@]}" "$STOCK_ADDRESS"

@@ -101,10 +101,9 @@ extern "C" fn end_in_exit() {
     });
 }
 
-impl World<'static> {
-    /// Ends the process in a thread that has waited for events. What it used ends in a handler, as
-    /// programs and the destructors of libraries have it.
-    pub(crate) fn ends_in_exit(&self) {
+impl World<'_> {
+    /// A domain, a channel, a queue of it, and a queue pair in error: what is posted is flushed.
+    fn failed(&self) -> (*mut ibv_pd, *mut ibv_comp_channel, *mut ibv_cq, *mut ibv_qp) {
         let (api, context) = (self.api, self.context);
         let pd = c!((api.ibv_alloc_pd)(context.0));
         let channel = c!((api.ibv_create_comp_channel)(context.0));
@@ -112,6 +111,16 @@ impl World<'static> {
         let qp = self.connection(pd, cq, null_mut());
         self.join(qp, qp);
         self.fail(qp);
+        (pd, channel, cq, qp)
+    }
+}
+
+impl World<'static> {
+    /// Ends the process in a thread that has waited for events. What it used ends in a handler, as
+    /// programs and the destructors of libraries have it.
+    pub(crate) fn ends_in_exit(&self) {
+        let (api, context) = (self.api, self.context);
+        let (pd, channel, cq, qp) = self.failed();
         assert_eq!(c!(((*context.0).ops.req_notify_cq)(cq, 0)), 0);
         self.post(qp, self.message());
         let (pd, channel) = (Object(pd), Object(channel));
@@ -215,12 +224,7 @@ impl World<'_> {
     /// another thread asks for an event, which comes behind the end, and polls, which waits for it.
     pub(crate) fn calls_between_polls(&self) {
         let (api, context) = (self.api, self.context);
-        let pd = c!((api.ibv_alloc_pd)(context.0));
-        let channel = c!((api.ibv_create_comp_channel)(context.0));
-        let cq = c!((api.ibv_create_cq)(context.0, 32, null_mut(), channel, 0));
-        let qp = self.connection(pd, cq, null_mut());
-        self.join(qp, qp);
-        self.fail(qp);
+        let (pd, channel, cq, qp) = self.failed();
         for wr_id in 1..=4 {
             self.post(qp, ibv_send_wr { wr_id, ..self.message() });
         }
