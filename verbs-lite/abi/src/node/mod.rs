@@ -27,7 +27,7 @@ pub(crate) use links::Known;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::yield_now;
@@ -50,7 +50,7 @@ use rustix::io::Errno;
 
 use events::Events;
 use live::Live;
-use ring::now_ns;
+use ring::{WAIT_NS, now_ns};
 use udp::mac_of;
 use wire::{HostWire, Sockets};
 
@@ -94,6 +94,10 @@ struct Model {
     /// been done since.
     idle_ns: AtomicU64,
     polled_ns: AtomicU64,
+    /// Callers that polled for nothing for so long that they sleep, and the file that is readable
+    /// when something has been done meanwhile.
+    resting: AtomicUsize,
+    done: OwnedFd,
     /// Who may step it: a child has a copy, whose rings are shared with other processes.
     process: Process,
 }
@@ -109,7 +113,11 @@ impl Model {
         let Ok(mut nic) = self.nic.try_lock() else { return false };
         let is_busy = nic.step(now_ns());
         if is_busy && self.idle_ns.load(Ordering::Relaxed) != 0 {
-            self.idle_ns.store(0, Ordering::Relaxed);
+            // Before it is asked who rests: who is about to asks for this afterwards.
+            self.idle_ns.store(0, Ordering::SeqCst);
+            if self.resting.load(Ordering::SeqCst) > 0 {
+                files::signal(&self.done);
+            }
         }
         is_busy
     }
@@ -326,6 +334,8 @@ impl Node {
             sockets,
             idle_ns: AtomicU64::new(0),
             polled_ns: AtomicU64::new(0),
+            resting: AtomicUsize::new(0),
+            done: files::new()?,
             process: Process::this(),
         });
         let stepped = Arc::clone(&model);
@@ -396,10 +406,16 @@ impl Node {
             yield_now();
             return false;
         }
-        // A signal is the program's business.
-        let woken = self.sleep(&[], true, GLANCE);
+        model.resting.fetch_add(1, Ordering::SeqCst);
+        let is_done = || model.idle_ns.load(Ordering::SeqCst) == 0;
+        if !is_done() {
+            // A signal is the program's business.
+            let _ = self.sleep(&[model.done.as_fd()], Sleep::at_most(GLANCE));
+        }
+        model.resting.fetch_sub(1, Ordering::SeqCst);
+        files::clear(&model.done);
         model.polled_ns.store(now_ns(), Ordering::Relaxed);
-        woken.is_ok_and(|woken| woken.has_worked)
+        is_done()
     }
 
     /// Sleeps until `fd` is readable, or for [`WHILE`], stepping the model meanwhile. `false` if a
@@ -413,7 +429,7 @@ impl Node {
         self.step_all();
         let mut ready = files::is_readable(fd);
         while ready == Ok(false) && start.elapsed() < WHILE {
-            ready = self.sleep(&[fd], true, SLEEP).map(|woken| woken.is_ready);
+            ready = self.sleep(&[fd], Sleep::at_most(SLEEP)).map(|woken| woken.is_ready);
         }
         self.sleepers.fetch_sub(1, Ordering::Relaxed);
         ready.is_ok()
@@ -430,22 +446,32 @@ impl Node {
         steps > 0 || has_moved
     }
 
-    /// Sleeps until one of `fds` is readable or a frame came, from another machine if
-    /// `hears_remote`, and then makes the model work.
-    fn sleep(
-        &self,
-        fds: &[BorrowedFd<'_>],
-        hears_remote: bool,
-        longest: Duration,
-    ) -> Result<Woken, Errno> {
+    /// A step that does something; `false` if there was nothing to do as long as a frame may wait.
+    fn step_soon(&self) -> bool {
+        let until_ns = now_ns() + WAIT_NS;
+        loop {
+            let is_last = now_ns() > until_ns;
+            let has_worked = self.step();
+            if has_worked || is_last {
+                return has_worked;
+            }
+        }
+    }
+
+    /// Sleeps until one of `fds` is readable or a frame came, and then makes the model work.
+    fn sleep(&self, fds: &[BorrowedFd<'_>], sleep: Sleep) -> Result<Woken, Errno> {
         let sockets = self.model.as_ref().map(|model| &*model.sockets);
-        let timeout = match sockets.map(Sockets::sleep) {
+        let Sleep { longest, hears_remote, calls_from_ns, beside_poller } = sleep;
+        let is_there = sockets.map(|sockets| sockets.sleep(calls_from_ns, !beside_poller));
+        let timeout = match is_there {
             None | Some(false) => longest,
-            Some(true) if self.step() => Duration::ZERO,
-            Some(true) => GLANCE,
+            Some(true) if !beside_poller && self.step_soon() => Duration::ZERO,
+            Some(true) => longest.min(GLANCE),
         };
         let timeout = Timespec::try_from(timeout).ok();
         let (local, remote) = sockets.map(Sockets::fds).unzip();
+        // What is there already is for whoever polls.
+        let local = local.filter(|_| calls_from_ns == 0);
         let remote = remote.flatten().filter(|_| hears_remote);
         let all = fds.iter().copied().chain(local).chain(remote);
         let mut polled: Vec<_> =
@@ -560,6 +586,25 @@ impl Node {
     fn tell_events(&self) {
         self.events.tell(&self.context);
         self.requests.serve(|request, said| self.events.answer(request, said));
+    }
+}
+
+/// How somebody sleeps.
+#[derive(Debug, Clone, Copy)]
+struct Sleep {
+    longest: Duration,
+    /// Somebody else polls, who is the one to do what there is to do.
+    beside_poller: bool,
+    /// Packets of other machines end the sleep.
+    hears_remote: bool,
+    /// When peers of this machine may call, by the machine's clock; 0 for at once.
+    calls_from_ns: u64,
+}
+
+impl Sleep {
+    /// One that everything ends.
+    fn at_most(longest: Duration) -> Self {
+        Self { longest, beside_poller: false, hears_remote: true, calls_from_ns: 0 }
     }
 }
 

@@ -14,7 +14,7 @@
 //! | [`WANTS_ROOM`] | sender, cleared by the receiver | the sender sleeps until there is room |
 //! | [`HEAD`] | receiver | what was taken |
 //! | [`STATE`] | receiver | [`TAKEN`] when it reads the ring, [`PRIVATE`] when nobody else looks |
-//! | [`SLEEPS`] | receiver, cleared by the sender | the receiver sleeps until it is called |
+//! | [`SLEEPS`] | receiver, cleared by the sender | the receiver sleeps, and may be called from that time on |
 //! | [`SEEN_NS`] | receiver | when somebody of the receiver's last looked, by the machine's clock |
 #![expect(unsafe_code, reason = "a mapping as atomic words, the clock")]
 
@@ -53,11 +53,18 @@ const PRIVATE: u64 = 3;
 const HEADER: u64 = 2;
 /// Records of so many words are shown to the receiver before the burst ends, so that both work.
 const EARLY: u64 = 4 << 10;
-/// A receiver that nobody has looked for in so many nanoseconds has to be called.
-const STALE_NS: u64 = 1_000;
+/// A receiver that nobody has looked for in so many nanoseconds has to be called. A call takes the
+/// core from whoever polls there, so one who shares the core and is back soon is waited for.
+const STALE_NS: u64 = 6_000;
+/// How long peers do not call after one has called somebody in vain, in nanoseconds.
+pub(super) const QUIET_NS: u64 = 50_000;
 /// Verdicts, in the two upper bits of a length.
 const BAD_FCS: u32 = 1 << 31;
 const INSIDE: u32 = 1 << 30;
+/// A mark beside them: there is probably more to come soon, and the two are better taken together.
+const MAY_WAIT: u32 = 1 << 29;
+/// How long such a record waits at most, in nanoseconds.
+pub(super) const WAIT_NS: u64 = 3_000;
 /// Frames that one may stand for: those of 256 bytes that fit the longest.
 const MOST_FRAMES: u32 = (MAX_FRAME_BYTES / 256) as u32;
 
@@ -149,13 +156,18 @@ impl Ring {
         load(second, from_second);
     }
 
-    /// The receiver is about to sleep, and wants to be called. Whether there is something to read,
-    /// so that it must not.
-    pub(super) fn sleeps(&self) -> bool {
-        self.word(SLEEPS).store(1, Relaxed);
+    /// The receiver is about to sleep, and wants to be called from a time on. Whether there is
+    /// something to read, so that it must not sleep.
+    pub(super) fn sleeps(&self, from_ns: u64) -> bool {
+        self.word(SLEEPS).store(from_ns.max(1), Relaxed);
         // Pairs with the fence of `must_call`: the sender sees the wish, or this its records.
         fence(SeqCst);
         self.has_records()
+    }
+
+    /// Nobody of the receiver's looks any more.
+    pub(super) fn leave(&self) {
+        self.word(SEEN_NS).store(0, Relaxed);
     }
 
     /// Whether there is something to read.
@@ -221,7 +233,7 @@ fn header(len: usize, fcs: Fcs) -> [u64; 2] {
 /// Length and verdict of a record, if any sender would have written them.
 fn read_header([first, second]: [u64; 2]) -> Result<(usize, Fcs), Broken> {
     let (word, frames) = (first as u32, (first >> 32) as u32);
-    let len = (word & !(BAD_FCS | INSIDE)) as usize;
+    let len = (word & !(BAD_FCS | INSIDE | MAY_WAIT)) as usize;
     if !(1..=MAX_FRAME_BYTES).contains(&len) {
         return Err(Broken);
     }
@@ -275,8 +287,9 @@ impl Sender {
         Ok(())
     }
 
-    /// Adds a frame; `false` when there is no room.
-    pub(super) fn push(&mut self, frame: &[u8], fcs: Fcs) -> Result<bool, Broken> {
+    /// Adds a frame; `false` when there is no room. `may_wait` says that there will probably be
+    /// another one soon, with which the receiver may take it.
+    pub(super) fn push(&mut self, frame: &[u8], fcs: Fcs, may_wait: bool) -> Result<bool, Broken> {
         let words = HEADER + frame.len().div_ceil(8) as u64;
         if self.tail.wrapping_sub(self.head) + words > ROOM {
             self.look()?;
@@ -284,7 +297,10 @@ impl Sender {
                 return Ok(false);
             }
         }
-        let [first, second] = header(frame.len(), fcs);
+        let [mut first, second] = header(frame.len(), fcs);
+        if may_wait {
+            first |= u64::from(MAY_WAIT);
+        }
         let mut head = [0; 16];
         head[..8].copy_from_slice(&first.to_ne_bytes());
         head[8..].copy_from_slice(&second.to_ne_bytes());
@@ -330,9 +346,13 @@ impl Sender {
         if now_ns.saturating_sub(seen_ns) < STALE_NS {
             return false;
         }
+        let from_ns = self.ring.word(SLEEPS).load(Relaxed);
+        if now_ns < from_ns {
+            return false;
+        }
         // One that is awake looks before it sleeps.
         self.is_uncalled = false;
-        self.ring.word(SLEEPS).swap(0, Relaxed) != 0
+        from_ns != 0 && self.ring.word(SLEEPS).swap(0, Relaxed) != 0
     }
 }
 
@@ -345,6 +365,10 @@ pub(super) struct Receiver {
     shown: u64,
     /// Where the records ended when this last looked.
     tail: u64,
+    /// When this last looked, and until when the next record waits for one behind it; 0 when it
+    /// does not yet.
+    now_ns: u64,
+    until_ns: u64,
 }
 
 impl Receiver {
@@ -353,24 +377,44 @@ impl Receiver {
         // A ring that was read before goes on where it was.
         let head = ring.word(HEAD).load(Relaxed);
         ring.word(STATE).store(if is_private { PRIVATE } else { TAKEN }, Release);
-        Self { ring, head, shown: head, tail: head }
+        Self { ring, head, shown: head, tail: head, now_ns: 0, until_ns: 0 }
     }
 
     /// Says that somebody looks.
     #[inline]
-    pub(super) fn see(&self, now_ns: u64) {
+    pub(super) fn see(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
         self.ring.word(SEEN_NS).store(now_ns, Relaxed);
+    }
+
+    /// Looks where the records end.
+    fn look(&mut self) -> Result<(), Broken> {
+        let tail = self.ring.word(TAIL).load(Acquire);
+        if tail.wrapping_sub(self.head) > ROOM {
+            return Err(Broken);
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
+    /// Whether the next record, of so many words, goes on waiting for one behind it.
+    fn waits(&mut self, words: u64) -> Result<bool, Broken> {
+        self.look()?;
+        if self.until_ns == 0 {
+            self.until_ns = self.now_ns + WAIT_NS;
+        }
+        let waits = self.tail == self.head.wrapping_add(words) && self.now_ns < self.until_ns;
+        if !waits {
+            self.until_ns = 0;
+        }
+        Ok(waits)
     }
 
     /// Takes the next frame; its bytes and verdict.
     #[inline]
     pub(super) fn pop(&mut self, frame: &mut [u8]) -> Result<Option<(usize, Fcs)>, Broken> {
         if self.head == self.tail {
-            let tail = self.ring.word(TAIL).load(Acquire);
-            if tail.wrapping_sub(self.head) > ROOM {
-                return Err(Broken);
-            }
-            self.tail = tail;
+            self.look()?;
             if self.head == self.tail {
                 return Ok(None);
             }
@@ -379,9 +423,13 @@ impl Receiver {
         let mut head = [0; 16];
         self.ring.read(self.head, &mut head);
         let ([first, second], _) = head.as_chunks::<8>() else { return Err(Broken) };
-        let (len, fcs) = read_header([u64::from_ne_bytes(*first), u64::from_ne_bytes(*second)])?;
+        let (first, second) = (u64::from_ne_bytes(*first), u64::from_ne_bytes(*second));
+        let (len, fcs) = read_header([first, second])?;
         let words = HEADER + len.div_ceil(8) as u64;
         let room = frame.get_mut(..len).filter(|_| words <= left).ok_or(Broken)?;
+        if first as u32 & MAY_WAIT != 0 && words == left && self.waits(words)? {
+            return Ok(None);
+        }
         self.ring.read(self.head.wrapping_add(HEADER), room);
         self.head = self.head.wrapping_add(words);
         Ok(Some((len, fcs)))

@@ -24,7 +24,7 @@ fn frames_arrive_once_whole_and_in_order_whatever_the_ring_can_hold() {
     let (mut sent, mut got) = (0, 0);
     let rounds = if cfg!(miri) { 60 } else { 1000 };
     while got < rounds {
-        while sent < rounds && sender.push(&frame(sent), Fcs::Good) == Ok(true) {
+        while sent < rounds && sender.push(&frame(sent), Fcs::Good, false) == Ok(true) {
             sent += 1;
         }
         sender.show();
@@ -57,7 +57,7 @@ fn two_threads_pass_frames_without_a_lock() {
         }
     });
     for number in 0..rounds {
-        while sender.push(&frame(number), Fcs::Good) == Ok(false) {
+        while sender.push(&frame(number), Fcs::Good, false) == Ok(false) {
             sender.show();
             std::thread::yield_now();
         }
@@ -72,7 +72,7 @@ fn a_frame_keeps_what_it_stands_for() {
     assert!(sender.is_private());
     let train = Train { frames: 3, bytes: 3210, longest: 1078 };
     for fcs in [Fcs::Inside(train), Fcs::Bad] {
-        assert_eq!(sender.push(&[7; 99], fcs), Ok(true));
+        assert_eq!(sender.push(&[7; 99], fcs, false), Ok(true));
         assert!(sender.show() && !sender.show());
         assert_eq!(receiver.pop(&mut [0; 200]), Ok(Some((99, fcs))));
     }
@@ -87,30 +87,77 @@ fn a_receiver_is_called_once_when_it_sleeps_and_nobody_looks() {
     let (mut sender, mut receiver) = ends();
     let mut inbox = [0; 200];
     let send = |sender: &mut Sender| {
-        assert_eq!(sender.push(&[1; 60], Fcs::Good), Ok(true));
+        assert_eq!(sender.push(&[1; 60], Fcs::Good, false), Ok(true));
         sender.show()
     };
-    receiver.see(5_000);
-    assert!(!receiver.ring.sleeps(), "nothing is there");
+    receiver.see(50_000);
+    assert!(!receiver.ring.sleeps(0), "nothing is there");
     assert!(send(&mut sender));
-    assert!(!sender.must_call(5_500), "somebody looked just now");
-    assert!(sender.must_call(5_000 + STALE_NS));
-    assert!(!sender.must_call(9_000), "it was called");
-    assert!(receiver.ring.sleeps(), "it must not sleep: something is there");
+    assert!(!sender.must_call(50_500), "somebody looked just now");
+    assert!(sender.must_call(50_000 + STALE_NS));
+    assert!(!sender.must_call(90_000), "it was called");
+    assert!(receiver.ring.sleeps(0), "it must not sleep: something is there");
     assert!(receiver.pop(&mut inbox).unwrap().is_some());
     receiver.show();
-    assert!(!receiver.ring.sleeps());
+    assert!(!receiver.ring.sleeps(0));
     assert!(send(&mut sender));
     assert!(receiver.pop(&mut inbox).unwrap().is_some());
     receiver.show();
     assert!(!sender.must_call(99_000), "it has taken everything");
+    // One that wants to be left alone for a while is called after it.
+    receiver.see(100_000);
+    assert!(!receiver.ring.sleeps(150_000));
+    assert!(send(&mut sender));
+    assert!(!sender.must_call(149_999) && sender.must_call(150_000));
+    // Who has left is called at once.
+    receiver.see(200_000);
+    receiver.ring.leave();
+    assert!(receiver.ring.sleeps(0));
+    assert!(send(&mut sender) && sender.must_call(200_001));
+}
+
+#[test]
+fn a_record_that_may_wait_is_taken_with_the_next_one_or_a_little_later() {
+    let (mut sender, mut receiver) = ends();
+    let mut inbox = [0; 200];
+    let send = |sender: &mut Sender, len: usize, may_wait| {
+        assert_eq!(sender.push(&vec![1; len], Fcs::Good, may_wait), Ok(true));
+        sender.show();
+    };
+    let mut take = |receiver: &mut Receiver, now_ns| {
+        receiver.see(now_ns);
+        let taken = receiver.pop(&mut inbox).unwrap();
+        receiver.show();
+        taken.map(|(len, fcs)| {
+            assert_eq!(fcs, Fcs::Good);
+            len
+        })
+    };
+    send(&mut sender, 60, true);
+    assert_eq!(take(&mut receiver, 1_000), None);
+    assert!(!sender.is_drained());
+    send(&mut sender, 61, false);
+    assert_eq!(take(&mut receiver, 1_001), Some(60));
+    assert_eq!(take(&mut receiver, 1_001), Some(61));
+    // It waits from when it is seen on, each anew.
+    for start_ns in [9_000, 90_000] {
+        send(&mut sender, 62, true);
+        assert_eq!(take(&mut receiver, start_ns), None);
+        assert_eq!(take(&mut receiver, start_ns + WAIT_NS - 1), None);
+        assert_eq!(take(&mut receiver, start_ns + WAIT_NS), Some(62));
+    }
+    // What another process makes of the end meanwhile is not believed here either.
+    send(&mut sender, 63, true);
+    assert_eq!(take(&mut receiver, 200_000), None);
+    sender.ring.word(TAIL).store(u64::MAX / 2, Release);
+    assert_eq!(receiver.pop(&mut [0; 200]), Err(Broken));
 }
 
 #[test]
 fn a_sender_that_sleeps_is_called_when_there_is_room() {
     let (mut sender, mut receiver) = ends();
     assert!(!sender.ring.wants_room());
-    while sender.push(&[3; 8000], Fcs::Good) == Ok(true) {}
+    while sender.push(&[3; 8000], Fcs::Good, false) == Ok(true) {}
     sender.show();
     assert!(!sender.ring.wants_room(), "it has to wait");
     let (mut called, mut inbox) = (0, vec![0; 8000]);
@@ -118,7 +165,7 @@ fn a_sender_that_sleeps_is_called_when_there_is_room() {
         called += u32::from(receiver.show());
     }
     assert_eq!(called, 1);
-    assert_eq!(sender.push(&[3; 8000], Fcs::Good), Ok(true));
+    assert_eq!(sender.push(&[3; 8000], Fcs::Good, false), Ok(true));
 }
 
 #[test]
@@ -137,7 +184,7 @@ fn nothing_that_another_process_writes_is_believed() {
     }
     // A record that goes on behind the end of what was shown, and positions out of range.
     let (mut sender, mut receiver) = ends();
-    assert_eq!(sender.push(&[1; 60], Fcs::Good), Ok(true));
+    assert_eq!(sender.push(&[1; 60], Fcs::Good, false), Ok(true));
     sender.ring.word(TAIL).store(3, Release);
     assert_eq!(receiver.pop(&mut [0; 200]), Err(Broken));
     sender.ring.word(TAIL).store(u64::MAX, Release);
@@ -148,10 +195,10 @@ fn nothing_that_another_process_writes_is_believed() {
     let (mut sender, receiver) = ends();
     receiver.ring.word(HEAD).store(1, Release);
     while sender.tail < ROOM - 2000 {
-        assert_eq!(sender.push(&[1; 8000], Fcs::Good), Ok(true));
+        assert_eq!(sender.push(&[1; 8000], Fcs::Good, false), Ok(true));
     }
     receiver.ring.word(HEAD).store(u64::MAX / 2, Release);
-    assert!((0..4).any(|_| sender.push(&[1; 8000], Fcs::Good) == Err(Broken)));
+    assert!((0..4).any(|_| sender.push(&[1; 8000], Fcs::Good, false) == Err(Broken)));
 }
 
 #[test]
@@ -160,7 +207,7 @@ fn a_ring_is_handed_over_by_its_file_and_nothing_else_is_taken_for_one() {
     let (ring, file) = Ring::new().unwrap();
     let mut receiver = Receiver::new(Ring::open(&file).unwrap(), true);
     let mut sender = Sender::new(ring);
-    assert_eq!(sender.push(&frame(1), Fcs::Good), Ok(true));
+    assert_eq!(sender.push(&frame(1), Fcs::Good, false), Ok(true));
     sender.show();
     let mut inbox = vec![0; MAX_FRAME_BYTES];
     let (len, _) = receiver.pop(&mut inbox).unwrap().unwrap();

@@ -123,10 +123,8 @@ fn icrc_of(headers: &[u8; IP + UDP], packet: &[u8], scratch: &mut Vec<u8>) -> [u
 /// What a frame is as a datagram: its receiver, and the packet behind the UDP header with the ICRC
 /// of the headers that the system will write. `None` for what is not RoCEv2 over IPv4.
 fn datagram_of(frame: &[u8], from: Ipv4Addr) -> Option<(Ipv4Addr, Vec<u8>)> {
-    let is_ipv4 = frame.get(12..15) == Some(&[0x08, 0x00, 0x45]);
-    let is_roce = frame.get(23) == Some(&17) && frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes());
     let packet = frame.get(HEADERS..)?;
-    if !is_ipv4 || !is_roce || packet.len() < MIN_BYTES {
+    if !is_roce(frame) || packet.len() < MIN_BYTES {
         return None;
     }
     let to = Ipv4Addr::from(*frame[30..].first_chunk::<4>()?);
@@ -137,6 +135,18 @@ fn datagram_of(frame: &[u8], from: Ipv4Addr) -> Option<(Ipv4Addr, Vec<u8>)> {
     let crc = icrc_of(&headers(from, to, packet.len()), &packet, &mut Vec::new());
     packet[at..].copy_from_slice(&crc);
     Some((to, packet))
+}
+
+/// The OpCode of a RoCEv2 packet over IPv4.
+pub(super) fn operation(frame: &[u8]) -> Option<u8> {
+    is_roce(frame).then_some(*frame.get(HEADERS)?)
+}
+
+/// Whether a frame is RoCEv2 over IPv4.
+fn is_roce(frame: &[u8]) -> bool {
+    frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
+        && frame.get(23) == Some(&17)
+        && frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes())
 }
 
 /// Sends a frame's packet; anything but RoCEv2 over IPv4 goes nowhere.

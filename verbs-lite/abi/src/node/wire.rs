@@ -23,7 +23,7 @@ use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
 use super::local::{self, Came, LocalSocket, Told};
 use super::lock;
-use super::ring::{Receiver, Ring, Sender};
+use super::ring::{QUIET_NS, Receiver, Ring, Sender};
 use super::udp::{self, PORT_MAC, Sent, mac_of};
 
 /// How long frames wait for a receiver before they are lost, in nanoseconds: one that stands still
@@ -37,6 +37,17 @@ const BELIEF_NS: u64 = 500_000_000;
 const ASK_AGAIN_NS: u64 = 100_000;
 /// How often the sockets are looked into, in nanoseconds, while there are rings to look into.
 const LOOK_NS: u64 = 20_000;
+
+/// The operation that acknowledges, and all that answer requests, without the transport. Source:
+/// reference 7.2.
+const ACKNOWLEDGE: u8 = 17;
+const ANSWERS: std::ops::RangeInclusive<u8> = 13..=18;
+
+/// The operation of a RoCEv2 packet that answers a request.
+fn answer(frame: &[u8]) -> Option<u8> {
+    let operation = udp::operation(frame)? & 0x1f;
+    ANSWERS.contains(&operation).then_some(operation)
+}
 
 /// What an address is bound to.
 #[derive(Debug)]
@@ -85,10 +96,14 @@ impl Sockets {
         self.local.knows(ip)
     }
 
-    /// Has peers call when there is something to do; whether there is already.
-    pub(crate) fn sleep(&self) -> bool {
+    /// Has peers call when there is something to do, from a time on; whether there is already.
+    /// `is_last` says that nobody else of this process looks.
+    pub(crate) fn sleep(&self, from_ns: u64, is_last: bool) -> bool {
         let rings = lock(&self.rings);
-        let is_there = rings.inbound.iter().filter(|ring| ring.sleeps()).count() > 0;
+        if is_last {
+            rings.inbound.iter().for_each(|ring| ring.leave());
+        }
+        let is_there = rings.inbound.iter().filter(|ring| ring.sleeps(from_ns)).count() > 0;
         rings.outbound.iter().filter(|ring| ring.wants_room()).count() > 0 || is_there
     }
 
@@ -189,10 +204,10 @@ impl Peer {
     }
 
     /// Sends a frame, or says that it has to wait.
-    fn send(&mut self, sockets: &Sockets, frame: &[u8], fcs: Fcs) -> Sent {
+    fn send(&mut self, sockets: &Sockets, frame: &[u8], fcs: Fcs, may_wait: bool) -> Sent {
         let told = match &mut self.way {
             Way::Unknown => Told::Full,
-            Way::Ring(ring) => match ring.push(frame, fcs) {
+            Way::Ring(ring) => match ring.push(frame, fcs, may_wait) {
                 Ok(true) => Told::Done,
                 Ok(false) => Told::Full,
                 Err(_) => Told::Nobody,
@@ -222,7 +237,7 @@ impl Peer {
         }
         self.find_way(sockets, now_ns);
         while let Some((frame, fcs)) = self.waiting.pop_front() {
-            if let Sent::Full = self.send(sockets, &frame, fcs) {
+            if let Sent::Full = self.send(sockets, &frame, fcs, false) {
                 self.waiting.push_front((frame, fcs));
                 break;
             }
@@ -272,6 +287,10 @@ pub(crate) struct HostWire {
     turn: usize,
     /// What arrives goes nowhere but into a device.
     is_device: bool,
+    /// A peer has called since the rings were looked into.
+    is_called: bool,
+    /// In this burst an answer came: somebody here is about to be told, and may well ask for more.
+    has_answer: bool,
     /// When to look into the sockets.
     look_ns: u64,
     /// What came last.
@@ -292,6 +311,8 @@ impl HostWire {
             inbound: Vec::new(),
             turn: 0,
             is_device: false,
+            is_called: false,
+            has_answer: false,
             look_ns: 0,
             inbox: vec![0; local::DATAGRAM_BYTES],
             lost: 0,
@@ -312,7 +333,11 @@ impl HostWire {
         let peer = self.peers.entry(mac).or_insert_with(|| Peer::new(mac));
         peer.find_way(sockets, now_ns);
         let frame = &self.out[..self.len];
-        if peer.waiting.is_empty() && matches!(peer.send(sockets, frame, fcs), Sent::Done) {
+        // What is asked for next goes out right behind it, and a peer that polls until it is
+        // acknowledged takes both: nobody there has to be called for the second.
+        let may_wait = self.has_answer && answer(frame) == Some(ACKNOWLEDGE);
+        let sent = |peer: &mut Peer| peer.send(sockets, frame, fcs, may_wait);
+        if peer.waiting.is_empty() && matches!(sent(peer), Sent::Done) {
             return;
         }
         if peer.waiting.is_empty() {
@@ -353,7 +378,10 @@ impl HostWire {
                 let _ = self.sockets.local.call_for_room(*from);
             }
             match popped {
-                Ok(Some(found)) => return Some(found),
+                Ok(Some(found)) => {
+                    self.has_answer |= answer(&self.inbox[..found.0]).is_some();
+                    return Some(found);
+                }
                 Ok(None) => {}
                 Err(_) => broken = Some(*from),
             }
@@ -395,10 +423,14 @@ impl HostWire {
                 },
                 Came::Refused(from) => self.lose_way_to(from, Way::Datagrams),
                 Came::Forgotten(from) => self.lose_way_to(from, Way::Unknown),
-                Came::Call(from) if self.inbound.iter().all(|known| known.from != from) => {
-                    let _ = sockets.local.forget(from);
-                }
-                Came::Call(_) => {}
+                Came::Call(from) => match self.inbound.iter().find(|known| known.from == from) {
+                    // Whoever sleeps may have been called, and sleeps on: this one took the call.
+                    Some(known) => {
+                        known.receiver.ring.sleeps(self.now_ns + QUIET_NS);
+                        self.is_called = true;
+                    }
+                    None => drop(sockets.local.forget(from)),
+                },
             }
         }
     }
@@ -446,6 +478,7 @@ impl Wire for HostWire {
 
     fn flush(&mut self, now_ns: u64) -> bool {
         self.now_ns = now_ns;
+        self.has_answer = false;
         self.send_all()
     }
 
@@ -459,7 +492,14 @@ impl Wire for HostWire {
         if !self.is_time_to_look() {
             return None;
         }
-        let frame = match (self.take_from_datagrams(), &self.sockets.remote) {
+        let datagram = self.take_from_datagrams();
+        if datagram.is_none()
+            && std::mem::take(&mut self.is_called)
+            && let Some((len, fcs)) = self.take_from_rings()
+        {
+            return Some(Received { bytes: &self.inbox[..len], fcs });
+        }
+        let frame = match (datagram, &self.sockets.remote) {
             (Some(len), _) => 1..1 + len,
             (None, Some(remote)) => 0..udp::receive(remote, self.sockets.address, &mut self.inbox)?,
             (None, None) => return None,

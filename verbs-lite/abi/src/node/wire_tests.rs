@@ -1,6 +1,7 @@
 //! Two ports of one machine, each in a process of its own as far as the wire can tell.
 
 use super::*;
+use crate::node::ring::WAIT_NS;
 
 fn port(ip: Ipv4Addr) -> HostWire {
     let mut wire = HostWire::new(Arc::new(Sockets::bind(ip).unwrap()));
@@ -115,4 +116,93 @@ fn what_was_sent_arrives_though_its_sender_has_ended_before_anybody_looked() {
     drop(a);
     assert_eq!(receive(&mut b, 0), [0; 0], "that was the offer");
     assert_eq!(receive(&mut b, 0), [1, 2]);
+}
+
+/// A RoCEv2 frame to a port, of an operation.
+fn roce_to(to: Ipv4Addr, operation: u8) -> Vec<u8> {
+    let mut frame = vec![0; 62];
+    frame[..6].copy_from_slice(&mac_of(to));
+    frame[12..15].copy_from_slice(&[8, 0, 0x45]);
+    frame[23] = 17;
+    frame[36..38].copy_from_slice(&4791_u16.to_be_bytes());
+    frame[42] = operation;
+    frame
+}
+
+/// Sends frames of operations as one burst.
+fn burst(wire: &mut HostWire, to: Ipv4Addr, operations: &[u8], now_ns: u64) {
+    for operation in operations {
+        wire.reserve(62).unwrap().copy_from_slice(&roce_to(to, *operation));
+        wire.commit(now_ns, Fcs::Good);
+    }
+    wire.flush(now_ns);
+}
+
+/// The operations that arrived.
+fn operations(wire: &mut HostWire, now_ns: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while let Some(received) = wire.receive(now_ns) {
+        out.push(received.bytes[42]);
+    }
+    out
+}
+
+#[test]
+fn an_acknowledgement_of_who_was_answered_itself_is_taken_with_what_follows() {
+    // Operations by reference 7.2, of reliable connections and of extended ones.
+    let (write, acknowledge, atomic) = (0x0a, 0x11, 0xb2);
+    let (mut a, mut b, to_b) = pair(5);
+    let to_a = a.sockets.address;
+    for (wire, to) in [(&mut a, to_b), (&mut b, to_a)] {
+        burst(wire, to, &[write], 0);
+    }
+    assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![], vec![]), "the offers");
+    assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![write], vec![write]));
+    // Nobody here waits for an answer: it goes at once.
+    for wire in [&mut a, &mut b] {
+        wire.flush(0);
+    }
+    burst(&mut a, to_b, &[acknowledge], 10);
+    assert_eq!(operations(&mut b, 10), [acknowledge]);
+    // Here somebody was answered, and what they ask for next takes the acknowledgement along.
+    burst(&mut b, to_a, &[acknowledge], 20);
+    assert_eq!(operations(&mut a, 20), [], "it waits, too");
+    burst(&mut b, to_a, &[write], 21);
+    assert_eq!(operations(&mut a, 21), [acknowledge, write]);
+    burst(&mut a, to_b, &[acknowledge], 22);
+    assert_eq!(operations(&mut b, 22), []);
+    assert_eq!(operations(&mut b, 22 + WAIT_NS), [acknowledge]);
+    // Only acknowledgements wait: other answers bring what a program looks for.
+    burst(&mut b, to_a, &[write, atomic], 30_000);
+    assert_eq!(operations(&mut a, 30_000), [write, atomic]);
+    burst(&mut a, to_b, &[atomic], 30_001);
+    assert_eq!(operations(&mut b, 30_001), [atomic]);
+}
+
+#[test]
+fn a_call_that_somebody_else_took_is_made_again() {
+    let (mut a, mut b, to) = pair(6);
+    assert!(send(&mut a, to, 1, 0));
+    a.flush(0);
+    assert_eq!(receive(&mut b, 0), [0; 0], "that was the offer");
+    assert_eq!(receive(&mut b, 0), [1]);
+    let called = |wire: &HostWire| {
+        let fd = wire.sockets.fds().0;
+        let mut polled = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+        rustix::event::poll(&mut polled, Some(&rustix::time::Timespec::default())).unwrap() > 0
+    };
+    // One thread sleeps, as far as the peer knows, until it is called.
+    assert!(!b.sockets.sleep(0, true));
+    assert!(send(&mut a, to, 2, 1_000_000));
+    a.flush(1_000_000);
+    assert!(called(&b));
+    // Another one takes the call and what it is for.
+    b.sockets.look();
+    assert_eq!(receive(&mut b, 1_000_000), [2]);
+    assert!(!called(&b));
+    assert!(send(&mut a, to, 3, 1_000_001));
+    a.flush(1_000_001);
+    assert!(!called(&b), "somebody is at it");
+    a.flush(1_000_000 + QUIET_NS);
+    assert!(called(&b), "the first one sleeps still");
 }
