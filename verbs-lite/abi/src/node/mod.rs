@@ -15,6 +15,7 @@ mod links;
 mod live;
 mod local;
 mod ring;
+mod sleep;
 mod thread;
 mod udp;
 mod wire;
@@ -27,16 +28,14 @@ pub(crate) use links::Known;
 use std::fs::File;
 use std::io::BufWriter;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::yield_now;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{env, io, process};
 
 use crate::face::life::Process;
 use crate::face::signals::held_back;
-use crate::files;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_bus::{PciIdentity, Transport};
 use ferrocx_core::{Device, DeviceConfig, MacAddr};
@@ -45,12 +44,11 @@ use ferrocx_model::wire::{Capture, CaptureFile, Impair, ImpairConfig, SplitMix64
 use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::net::Network;
 use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 
 use events::Events;
 use live::Live;
-use ring::{WAIT_NS, now_ns};
+use ring::now_ns;
+use sleep::Sleep;
 use udp::mac_of;
 use wire::{HostWire, Sockets};
 
@@ -77,6 +75,9 @@ pub(crate) const WHILE: Duration = Duration::from_millis(50);
 /// giving its turn away: who sleeps is woken as soon as a peer calls, who yields waits until all
 /// others on its core had a turn.
 const KEEN_NS: u64 = 50_000;
+/// How long after a poll for nothing the next one is believed to come, in nanoseconds: pollers that
+/// share a core let each other in.
+const AT_IT_NS: u64 = 20_000;
 /// Steps of the thread in a row, so that callers get their turn.
 const STEPS: u32 = 64;
 
@@ -94,10 +95,6 @@ struct Model {
     /// been done since.
     idle_ns: AtomicU64,
     polled_ns: AtomicU64,
-    /// Callers that polled for nothing for so long that they sleep, and the file that is readable
-    /// when something has been done meanwhile.
-    resting: AtomicUsize,
-    done: OwnedFd,
     /// Who may step it: a child has a copy, whose rings are shared with other processes.
     process: Process,
 }
@@ -113,13 +110,14 @@ impl Model {
         let Ok(mut nic) = self.nic.try_lock() else { return false };
         let is_busy = nic.step(now_ns());
         if is_busy && self.idle_ns.load(Ordering::Relaxed) != 0 {
-            // Before it is asked who rests: who is about to asks for this afterwards.
-            self.idle_ns.store(0, Ordering::SeqCst);
-            if self.resting.load(Ordering::SeqCst) > 0 {
-                files::signal(&self.done);
-            }
+            self.idle_ns.store(0, Ordering::Relaxed);
         }
         is_busy
+    }
+
+    /// Whether somebody has polled for nothing just now.
+    fn is_polled(&self) -> bool {
+        now_ns().saturating_sub(self.polled_ns.load(Ordering::Relaxed)) < AT_IT_NS
     }
 
     /// Whether a caller that polls for nothing has not done so for long.
@@ -334,8 +332,6 @@ impl Node {
             sockets,
             idle_ns: AtomicU64::new(0),
             polled_ns: AtomicU64::new(0),
-            resting: AtomicUsize::new(0),
-            done: files::new()?,
             process: Process::this(),
         });
         let stepped = Arc::clone(&model);
@@ -406,90 +402,14 @@ impl Node {
             yield_now();
             return false;
         }
-        model.resting.fetch_add(1, Ordering::SeqCst);
-        let is_done = || model.idle_ns.load(Ordering::SeqCst) == 0;
-        if !is_done() {
-            // A signal is the program's business.
-            let _ = self.sleep(&[model.done.as_fd()], Sleep::at_most(GLANCE));
-        }
-        model.resting.fetch_sub(1, Ordering::SeqCst);
-        files::clear(&model.done);
+        // A signal is the program's business.
+        let woken = self.sleep(&[], Sleep::at_most(GLANCE));
         model.polled_ns.store(now_ns(), Ordering::Relaxed);
-        is_done()
-    }
-
-    /// Sleeps until `fd` is readable, or for [`WHILE`], stepping the model meanwhile. `false` if a
-    /// signal came.
-    pub(crate) fn wait(&self, fd: BorrowedFd<'_>) -> bool {
-        if self.model.is_none() {
-            return files::wait(fd, Some(WHILE));
+        if woken.is_ok_and(|woken| woken.was_called) {
+            // Somebody else may be at what came: this one is keen again.
+            model.idle_ns.store(0, Ordering::Relaxed);
         }
-        let start = Instant::now();
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        self.step_all();
-        let mut ready = files::is_readable(fd);
-        while ready == Ok(false) && start.elapsed() < WHILE {
-            ready = self.sleep(&[fd], Sleep::at_most(SLEEP)).map(|woken| woken.is_ready);
-        }
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        ready.is_ok()
-    }
-
-    /// Steps the model until it has nothing to do; whether it had.
-    fn step_all(&self) -> bool {
-        let mut steps = 0;
-        while steps < STEPS && self.step() {
-            steps += 1;
-        }
-        let has_moved = self.network.as_ref().is_some_and(|network| lock(network).poll());
-        self.take_turns();
-        steps > 0 || has_moved
-    }
-
-    /// A step that does something; `false` if there was nothing to do as long as a frame may wait.
-    fn step_soon(&self) -> bool {
-        let until_ns = now_ns() + WAIT_NS;
-        loop {
-            let is_last = now_ns() > until_ns;
-            let has_worked = self.step();
-            if has_worked || is_last {
-                return has_worked;
-            }
-        }
-    }
-
-    /// Sleeps until one of `fds` is readable or a frame came, and then makes the model work.
-    fn sleep(&self, fds: &[BorrowedFd<'_>], sleep: Sleep) -> Result<Woken, Errno> {
-        let sockets = self.model.as_ref().map(|model| &*model.sockets);
-        let Sleep { longest, hears_remote, calls_from_ns, beside_poller } = sleep;
-        let is_there = sockets.map(|sockets| sockets.sleep(calls_from_ns, !beside_poller));
-        let timeout = match is_there {
-            None | Some(false) => longest,
-            Some(true) if !beside_poller && self.step_soon() => Duration::ZERO,
-            Some(true) => longest.min(GLANCE),
-        };
-        let timeout = Timespec::try_from(timeout).ok();
-        let (local, remote) = sockets.map(Sockets::fds).unzip();
-        // What is there already is for whoever polls.
-        let local = local.filter(|_| calls_from_ns == 0);
-        let remote = remote.flatten().filter(|_| hears_remote);
-        let all = fds.iter().copied().chain(local).chain(remote);
-        let mut polled: Vec<_> =
-            all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-        let was_called = poll(&mut polled, timeout.as_ref())? > 0;
-        let is_ready = polled.iter().take(fds.len()).any(|fd| !fd.revents().is_empty());
-        let mut woken = Woken { is_ready, was_called, has_worked: false };
-        if woken.is_ready {
-            return Ok(woken);
-        }
-        if let Some(sockets) = sockets {
-            sockets.look();
-        }
-        woken.has_worked = self.step_all();
-        for fd in fds {
-            woken.is_ready |= files::is_readable(*fd)?;
-        }
-        Ok(woken)
+        woken.is_ok_and(|woken| woken.has_worked)
     }
 
     /// The entries of the GID table as programs see it.
@@ -587,34 +507,4 @@ impl Node {
         self.events.tell(&self.context);
         self.requests.serve(|request, said| self.events.answer(request, said));
     }
-}
-
-/// How somebody sleeps.
-#[derive(Debug, Clone, Copy)]
-struct Sleep {
-    longest: Duration,
-    /// Somebody else polls, who is the one to do what there is to do.
-    beside_poller: bool,
-    /// Packets of other machines end the sleep.
-    hears_remote: bool,
-    /// When peers of this machine may call, by the machine's clock; 0 for at once.
-    calls_from_ns: u64,
-}
-
-impl Sleep {
-    /// One that everything ends.
-    fn at_most(longest: Duration) -> Self {
-        Self { longest, beside_poller: false, hears_remote: true, calls_from_ns: 0 }
-    }
-}
-
-/// Why a sleep ended, and what came of it.
-#[derive(Debug, Clone, Copy)]
-struct Woken {
-    /// One of the descriptors is readable.
-    is_ready: bool,
-    /// Some descriptor or a peer ended the sleep, and not the time.
-    was_called: bool,
-    /// The model had something to do.
-    has_worked: bool,
 }

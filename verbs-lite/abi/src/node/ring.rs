@@ -15,7 +15,7 @@
 //! | [`HEAD`] | receiver | what was taken |
 //! | [`STATE`] | receiver | [`TAKEN`] when it reads the ring, [`PRIVATE`] when nobody else looks |
 //! | [`SLEEPS`] | receiver, cleared by the sender | the receiver sleeps, and may be called from that time on |
-//! | [`SEEN_NS`] | receiver | when somebody of the receiver's last looked, by the machine's clock |
+//! | [`SEEN_NS`] | receiver | when somebody of the receiver's last looked, by the machine's clock; 0 when they have left |
 #![expect(unsafe_code, reason = "a mapping as atomic words, the clock")]
 
 use std::io;
@@ -156,10 +156,15 @@ impl Ring {
         load(second, from_second);
     }
 
-    /// The receiver is about to sleep, and wants to be called from a time on. Whether there is
-    /// something to read, so that it must not sleep.
+    /// The receiver is about to sleep, and wants to be called from a time on, or at once for 0.
+    /// Whether there is something to read, so that it must not sleep.
     pub(super) fn sleeps(&self, from_ns: u64) -> bool {
-        self.word(SLEEPS).store(from_ns.max(1), Relaxed);
+        if from_ns == 0 {
+            self.word(SLEEPS).store(1, Relaxed);
+        } else {
+            // Somebody else may want to be called earlier.
+            let _ = self.word(SLEEPS).compare_exchange(0, from_ns, Relaxed, Relaxed);
+        }
         // Pairs with the fence of `must_call`: the sender sees the wish, or this its records.
         fence(SeqCst);
         self.has_records()
@@ -171,7 +176,7 @@ impl Ring {
     }
 
     /// Whether there is something to read.
-    fn has_records(&self) -> bool {
+    pub(super) fn has_records(&self) -> bool {
         self.word(TAIL).load(Acquire) != self.word(HEAD).load(Relaxed)
     }
 
@@ -329,6 +334,12 @@ impl Sender {
         self.ring.word(HEAD).load(Acquire) == self.shown
     }
 
+    /// Whether a call is put off: the receiver sleeps perhaps, and was not called.
+    #[inline]
+    pub(super) fn is_put_off(&self) -> bool {
+        self.is_uncalled
+    }
+
     /// Whether the receiver has to be called: it sleeps, and nobody of its process looks. Who is
     /// told so calls.
     #[inline]
@@ -400,6 +411,9 @@ impl Receiver {
     /// Whether the next record, of so many words, goes on waiting for one behind it.
     fn waits(&mut self, words: u64) -> Result<bool, Broken> {
         self.look()?;
+        if self.tail.wrapping_sub(self.head) < words {
+            return Err(Broken);
+        }
         if self.until_ns == 0 {
             self.until_ns = self.now_ns + WAIT_NS;
         }

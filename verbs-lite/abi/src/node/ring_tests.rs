@@ -106,9 +106,13 @@ fn a_receiver_is_called_once_when_it_sleeps_and_nobody_looks() {
     assert!(!sender.must_call(99_000), "it has taken everything");
     // One that wants to be left alone for a while is called after it.
     receiver.see(100_000);
+    receiver.ring.word(SLEEPS).store(0, Relaxed);
     assert!(!receiver.ring.sleeps(150_000));
     assert!(send(&mut sender));
     assert!(!sender.must_call(149_999) && sender.must_call(150_000));
+    // That does not put off who wants to be called at once.
+    assert!(receiver.ring.sleeps(0) && receiver.ring.sleeps(190_000));
+    assert!(send(&mut sender) && sender.must_call(160_000));
     // Who has left is called at once.
     receiver.see(200_000);
     receiver.ring.leave();
@@ -150,6 +154,8 @@ fn a_record_that_may_wait_is_taken_with_the_next_one_or_a_little_later() {
     send(&mut sender, 63, true);
     assert_eq!(take(&mut receiver, 200_000), None);
     sender.ring.word(TAIL).store(u64::MAX / 2, Release);
+    assert_eq!(receiver.pop(&mut [0; 200]), Err(Broken));
+    sender.ring.word(TAIL).store(receiver.head, Release);
     assert_eq!(receiver.pop(&mut [0; 200]), Err(Broken));
 }
 

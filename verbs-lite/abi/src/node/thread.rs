@@ -5,9 +5,10 @@ use std::sync::{Arc, Weak};
 use std::{io, thread};
 
 use super::ring::{QUIET_NS, now_ns};
-use super::{GLANCE, NAP, Node, SLEEP, Sleep};
+use super::sleep::Sleep;
+use super::{GLANCE, NAP, Node, SLEEP};
 
-/// Empty polls during a nap that mean that somebody polls all the time.
+/// Empty polls during a sleep that mean that somebody polls all the time.
 const POLLERS: u32 = 8;
 /// Calls from other machines in a row that came to nothing, after which the thread leaves the next
 /// ones to whoever polls.
@@ -60,13 +61,13 @@ impl Server {
             self.polled_ns = started_ns;
         }
         let beside_poller = started_ns.saturating_sub(self.polled_ns) < POLLED_NS;
+        let calls_from_ns = if self.quiet_until_ns > started_ns { self.quiet_until_ns } else { 0 };
         let longest = match () {
-            () if self.quiet_until_ns != 0 => GLANCE,
+            () if calls_from_ns != 0 => GLANCE,
             () if is_polled => NAP,
             () => SLEEP,
         };
         let hears_remote = !is_polled || self.in_vain < IN_VAIN;
-        let calls_from_ns = self.quiet_until_ns;
         let sleep = Sleep { longest, beside_poller, hears_remote, calls_from_ns };
         // A signal is the program's business.
         let woken = node.sleep(&[], sleep);

@@ -60,6 +60,8 @@ pub(crate) struct Sockets {
     rings: Mutex<Rings>,
     /// Something has come to a socket.
     has_come: AtomicBool,
+    /// A peer may have to be called that looked just now.
+    has_put_off: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -82,7 +84,8 @@ impl Sockets {
             Err(error) => return Err(error),
         };
         let (rings, has_come) = (Mutex::default(), AtomicBool::new(false));
-        Ok(Self { address, local, remote, rings, has_come })
+        let has_put_off = AtomicBool::new(false);
+        Ok(Self { address, local, remote, rings, has_come, has_put_off })
     }
 
     /// The descriptor that is readable when a process of this machine calls, and the one that is
@@ -96,21 +99,43 @@ impl Sockets {
         self.local.knows(ip)
     }
 
-    /// Has peers call when there is something to do, from a time on; whether there is already.
-    /// `is_last` says that nobody else of this process looks.
-    pub(crate) fn sleep(&self, from_ns: u64, is_last: bool) -> bool {
+    /// Has peers call when there is something to do, from a time on; what there is already.
+    /// `is_last` says that nobody else of this process is known to look.
+    pub(crate) fn sleep(&self, from_ns: u64, is_last: bool) -> There {
         let rings = lock(&self.rings);
         if is_last {
             rings.inbound.iter().for_each(|ring| ring.leave());
         }
-        let is_there = rings.inbound.iter().filter(|ring| ring.sleeps(from_ns)).count() > 0;
-        rings.outbound.iter().filter(|ring| ring.wants_room()).count() > 0 || is_there
+        let has_records = rings.inbound.iter().filter(|ring| ring.sleeps(from_ns)).count() > 0;
+        let has_room = rings.outbound.iter().filter(|ring| ring.wants_room()).count() > 0;
+        if has_records || has_room {
+            There::Records
+        } else if self.has_put_off.load(Ordering::Relaxed) {
+            There::PutOff
+        } else {
+            There::Nothing
+        }
+    }
+
+    /// Whether a peer has sent something that nobody has taken.
+    pub(crate) fn has_records(&self) -> bool {
+        lock(&self.rings).inbound.iter().any(|ring| ring.has_records())
     }
 
     /// Has the wire look into the sockets.
     pub(crate) fn look(&self) {
         self.has_come.store(true, Ordering::Release);
     }
+}
+
+/// What there is for who is about to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum There {
+    Nothing,
+    /// A peer that looked just now may have to be called soon.
+    PutOff,
+    /// Something to take, or room for what waits.
+    Records,
 }
 
 /// The way to a peer.
@@ -252,6 +277,11 @@ impl Peer {
         lost
     }
 
+    /// Whether it may have to be called once it has not looked for a while.
+    fn is_put_off(&self) -> bool {
+        matches!(&self.way, Way::Ring(ring) if ring.is_put_off())
+    }
+
     /// Ends a burst; whether there was anything in it.
     fn flush(&mut self, sockets: &Sockets, now_ns: u64) -> bool {
         let Way::Ring(ring) = &mut self.way else { return false };
@@ -353,7 +383,7 @@ impl HostWire {
 
     /// Sends what waits and has room, and ends the burst. Whether anything went out.
     fn send_all(&mut self) -> bool {
-        let (mut sent, mut waits, mut is_full) = (false, false, false);
+        let (mut sent, mut waits, mut is_full, mut put_off) = (false, false, false, false);
         for peer in self.peers.values_mut() {
             if self.has_waiting {
                 self.lost += peer.send_waiting(&self.sockets, self.now_ns);
@@ -361,6 +391,11 @@ impl HostWire {
                 is_full |= peer.waiting.len() >= FULL_FRAMES;
             }
             sent |= peer.flush(&self.sockets, self.now_ns);
+            put_off |= peer.is_put_off();
+        }
+        let has_put_off = &self.sockets.has_put_off;
+        if has_put_off.load(Ordering::Relaxed) != put_off {
+            has_put_off.store(put_off, Ordering::Relaxed);
         }
         (self.has_waiting, self.is_full) = (waits, is_full);
         sent
@@ -402,9 +437,11 @@ impl HostWire {
 
     /// Takes the ring that a peer offers, in place of one that it offered before.
     fn take_ring(&mut self, from: Ipv4Addr, ring: Arc<Ring>) {
-        let gone = |ip: Ipv4Addr| !self.sockets.local.knows(ip);
-        // Those that ended are not heard of any more.
-        let dead: Vec<_> = self.inbound.iter().map(|old| old.from).filter(|ip| gone(*ip)).collect();
+        // Those that ended are not heard of any more, once what they sent is taken.
+        let is_dead = |old: &&Inbound| {
+            !old.receiver.ring.has_records() && !self.sockets.local.knows(old.from)
+        };
+        let dead: Vec<_> = self.inbound.iter().filter(is_dead).map(|old| old.from).collect();
         dead.into_iter().chain([from]).for_each(|ip| self.drop_inbound(ip));
         lock(&self.sockets.rings).inbound.push(Arc::clone(&ring));
         let receiver = Receiver::new(ring, self.is_device);

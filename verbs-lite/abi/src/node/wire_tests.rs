@@ -172,11 +172,19 @@ fn an_acknowledgement_of_who_was_answered_itself_is_taken_with_what_follows() {
     burst(&mut a, to_b, &[acknowledge], 22);
     assert_eq!(operations(&mut b, 22), []);
     assert_eq!(operations(&mut b, 22 + WAIT_NS), [acknowledge]);
+    // That was one burst: the next one's answers go at once.
+    a.flush(30_000);
+    burst(&mut a, to_b, &[acknowledge], 30_000);
+    assert_eq!(operations(&mut b, 30_000), [acknowledge]);
+    b.flush(30_000);
     // Only acknowledgements wait: other answers bring what a program looks for.
-    burst(&mut b, to_a, &[write, atomic], 30_000);
-    assert_eq!(operations(&mut a, 30_000), [write, atomic]);
-    burst(&mut a, to_b, &[atomic], 30_001);
-    assert_eq!(operations(&mut b, 30_001), [atomic]);
+    burst(&mut b, to_a, &[write, atomic], 30_001);
+    assert_eq!(operations(&mut a, 30_001), [write, atomic]);
+    burst(&mut a, to_b, &[atomic], 30_002);
+    assert_eq!(operations(&mut b, 30_002), [atomic]);
+    // Of every transport that is acknowledged.
+    burst(&mut b, to_a, &[0xb1], 30_003);
+    assert_eq!(operations(&mut a, 30_003), []);
 }
 
 #[test]
@@ -192,7 +200,7 @@ fn a_call_that_somebody_else_took_is_made_again() {
         rustix::event::poll(&mut polled, Some(&rustix::time::Timespec::default())).unwrap() > 0
     };
     // One thread sleeps, as far as the peer knows, until it is called.
-    assert!(!b.sockets.sleep(0, true));
+    assert_eq!(b.sockets.sleep(0, true), There::Nothing);
     assert!(send(&mut a, to, 2, 1_000_000));
     a.flush(1_000_000);
     assert!(called(&b));
@@ -202,7 +210,27 @@ fn a_call_that_somebody_else_took_is_made_again() {
     assert!(!called(&b));
     assert!(send(&mut a, to, 3, 1_000_001));
     a.flush(1_000_001);
+    a.flush(1_000_000 + QUIET_NS - 1);
     assert!(!called(&b), "somebody is at it");
+    assert_eq!(a.sockets.sleep(0, true), There::PutOff);
     a.flush(1_000_000 + QUIET_NS);
     assert!(called(&b), "the first one sleeps still");
+    assert_eq!(a.sockets.sleep(0, true), There::Nothing);
+    assert_eq!(b.sockets.sleep(0, true), There::Records);
+}
+
+#[test]
+fn an_acknowledgement_of_a_process_that_has_ended_outlasts_the_offer_of_another() {
+    let (mut a, mut b, to_b) = pair(7);
+    let to_a = a.sockets.address;
+    burst(&mut a, to_b, &[0x0a], 0);
+    burst(&mut b, to_a, &[0x0a, 0x11], 0);
+    assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![], vec![]), "the offers");
+    assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![0x0a, 0x11], vec![0x0a]));
+    burst(&mut a, to_b, &[0x11], 0);
+    drop(a);
+    let mut other = port(Ipv4Addr::new(127, 89, 7, 3));
+    burst(&mut other, to_b, &[0x04], 0);
+    assert_eq!(operations(&mut b, LOOK_NS), [], "it waits, and the offer is read");
+    assert_eq!(operations(&mut b, LOOK_NS + WAIT_NS), [0x04, 0x11]);
 }
