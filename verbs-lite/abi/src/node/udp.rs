@@ -138,7 +138,7 @@ fn datagram_of(frame: &[u8], from: Ipv4Addr) -> Option<(Ipv4Addr, Vec<u8>)> {
 }
 
 /// The OpCode of a RoCEv2 packet over IPv4.
-pub(super) fn operation(frame: &[u8]) -> Option<u8> {
+pub(super) fn opcode(frame: &[u8]) -> Option<u8> {
     is_roce(frame).then_some(*frame.get(HEADERS)?)
 }
 

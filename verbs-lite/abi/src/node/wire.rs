@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
 use super::local::{self, Came, LocalSocket, Told};
@@ -38,15 +39,9 @@ const ASK_AGAIN_NS: u64 = 100_000;
 /// How often the sockets are looked into, in nanoseconds, while there are rings to look into.
 const LOOK_NS: u64 = 20_000;
 
-/// The operation that acknowledges, and all that answer requests, without the transport. Source:
-/// reference 7.2.
-const ACKNOWLEDGE: u8 = 17;
-const ANSWERS: std::ops::RangeInclusive<u8> = 13..=18;
-
 /// The operation of a RoCEv2 packet that answers a request.
-fn answer(frame: &[u8]) -> Option<u8> {
-    let operation = udp::operation(frame)? & 0x1f;
-    ANSWERS.contains(&operation).then_some(operation)
+fn answer(frame: &[u8]) -> Option<Op> {
+    Op::from_opcode(udp::opcode(frame)?).filter(|op| op.is_response())
 }
 
 /// What an address is bound to.
@@ -365,7 +360,7 @@ impl HostWire {
         let frame = &self.out[..self.len];
         // What is asked for next goes out right behind it, and a peer that polls until it is
         // acknowledged takes both: nobody there has to be called for the second.
-        let may_wait = self.has_answer && answer(frame) == Some(ACKNOWLEDGE);
+        let may_wait = self.has_answer && answer(frame) == Some(Op::Acknowledge);
         let sent = |peer: &mut Peer| peer.send(sockets, frame, fcs, may_wait);
         if peer.waiting.is_empty() && matches!(sent(peer), Sent::Done) {
             return;
