@@ -7,7 +7,7 @@ usage() {
     cat <<'USAGE'
 loss.sh: messages of 8 MiB between two hosts over a veth pair that loses 1 % in each direction.
 
-  scripts/rdma/loss.sh [--minutes N] [--loss PERCENT] [--cxctl FILE]
+  scripts/rdma/loss.sh [--minutes N] [--loss PERCENT] [--ipv6] [--cxctl FILE]
 
 It needs root: it makes two network namespaces, a veth pair, and tc's netem on both ends. Where the
 kernel has no netem, both processes lose what they would send (cxctl run --loss). In each round
@@ -17,18 +17,22 @@ lost, 77 if the machine does not have what it takes.
 
   --minutes N      rounds until so many minutes are over; default: 0, one round
   --loss PERCENT   default: 1
+  --ipv6           over IPv6; default: IPv4
   --cxctl FILE     default: target/release/cxctl, with libibverbs.so beside it
 USAGE
 }
 
 minutes=0
 loss=1
+addresses=(192.0.2.1 192.0.2.2)
+bits=24
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cxctl=${CARGO_TARGET_DIR:-$root/target}/release/cxctl
 while [ $# -gt 0 ]; do
     case $1 in
     --minutes) minutes=${2:?--minutes needs a number}; shift ;;
     --loss) loss=${2:?--loss needs a number}; shift ;;
+    --ipv6) addresses=(2001:db8::1 2001:db8::2) bits=64 ;;
     --cxctl) cxctl=${2:?--cxctl needs a file}; shift ;;
     -h | --help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -57,8 +61,14 @@ trap cleanup EXIT
 ip netns add "$near" 2>/dev/null || missing "no network namespace can be made here"
 ip netns add "$far"
 ip -n "$near" link add veth0 type veth peer name veth0 netns "$far"
-ip -n "$near" address add 192.0.2.1/24 dev veth0
-ip -n "$far" address add 192.0.2.2/24 dev veth0
+add_address() {
+    local options=()
+    # Nobody else has it, and it is there at once.
+    [[ $2 != *:* ]] || options=(nodad)
+    ip -n "$1" address add "$2/$bits" dev veth0 "${options[@]}"
+}
+add_address "$near" "${addresses[0]}"
+add_address "$far" "${addresses[1]}"
 for host in "$near" "$far"; do
     ip -n "$host" link set veth0 up
     ip -n "$host" link set lo up
@@ -84,14 +94,14 @@ deadline=$((SECONDS + 60 * minutes))
 rounds=0
 failed=0
 while :; do
-    (end "$near" 192.0.2.1 -b 192.0.2.1) >"$folder/server" 2>&1 &
+    (end "$near" "${addresses[0]}" -b "${addresses[0]}") >"$folder/server" 2>&1 &
     server=$!
     until ip netns exec "$near" grep -q '@ferrocx-cm/' /proc/net/unix; do
         kill -0 "$server" 2>/dev/null || break
         sleep 0.05
     done
     status=0
-    (end "$far" 192.0.2.2 -s 192.0.2.1) >"$folder/client" 2>&1 & client=$!
+    (end "$far" "${addresses[1]}" -s "${addresses[0]}") >"$folder/client" 2>&1 & client=$!
     (sleep $limit && kill "$client" "$server") 2>/dev/null & watch=$!
     wait "$client" || status=$?
     [ $status -eq 0 ] || kill "$server" 2>/dev/null || true

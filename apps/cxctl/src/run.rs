@@ -5,7 +5,7 @@
 //! everywhere in the program, also where the program opens it at run time. Nothing is written to
 //! disk, and nothing stays behind.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
@@ -38,9 +38,10 @@ pub struct Options {
     /// software model.
     #[arg(long, value_name = "PCI", requires = "address")]
     pub device: Option<String>,
-    /// Address of the port. The model's is an IPv4 address of this machine, of the first node; the
-    /// second has the next one. Default: the first free ones from 127.88.0.1 on. An adapter's has
-    /// its subnet: 192.168.0.1/24 or fd00::1/64.
+    /// Address of the port. The model's is an address of this machine, of the first node; the
+    /// second has the next one. Default: the first free ones from 127.88.0.1 on. A link-local one of
+    /// IPv6 has its interface: fe80::1%eth0. An adapter's has its subnet: 192.168.0.1/24 or
+    /// fd00::1/64.
     #[arg(long)]
     pub address: Option<String>,
     /// Address that leads out of an adapter's subnet.
@@ -95,13 +96,21 @@ fn address_of(options: &Options, index: u8) -> anyhow::Result<Option<String>> {
     if options.device.is_some() {
         return Ok(Some(address.clone()));
     }
-    let first: Ipv4Addr = address.parse().ok().with_context(|| {
+    let (ip, interface) = match address.split_once('%') {
+        Some((ip, interface)) => (ip, Some(interface)),
+        None => (address.as_str(), None),
+    };
+    let first: IpAddr = ip.parse().ok().with_context(|| {
         format!(
-            "--address is {address}; the model's must be an IPv4 address of this machine without a \
+            "--address is {address}; the model's must be an IP address of this machine without a \
              prefix length"
         )
     })?;
-    Ok(Some(Ipv4Addr::from_bits(first.to_bits().wrapping_add(index.into())).to_string()))
+    let own: IpAddr = match first {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(index.into())).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(index.into())).into(),
+    };
+    Ok(Some(interface.map_or_else(|| own.to_string(), |name| format!("{own}%{name}"))))
 }
 
 /// What an adapter cannot do and the model can.
@@ -288,6 +297,15 @@ mod tests {
             ("loss=5,delay=7000".into(), "9".into())
         );
         assert_eq!(value("FERROCX_CAPTURE"), "/");
+        for (first, second) in [
+            ("fd00::ffff", "fd00::1:0"),
+            ("fe80::1%eth0", "fe80::2%eth0"),
+            ("10.0.0.1", "10.0.0.2"),
+        ] {
+            let options = Options { address: Some(first.into()), ..self::options(2, &["true"]) };
+            assert_eq!(address_of(&options, 0).unwrap().as_deref(), Some(first));
+            assert_eq!(address_of(&options, 1).unwrap().as_deref(), Some(second));
+        }
         assert!(value("LD_PRELOAD").starts_with("/x/libibverbs.so"));
     }
 

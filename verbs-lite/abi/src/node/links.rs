@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ferrocx_core::MacAddr;
 use ferrocx_verbs_lite::cm::Links;
-use ferrocx_verbs_lite::net::{NetError, NetStats, Unresolved};
+use ferrocx_verbs_lite::net::{NetError, NetStats};
 use ferrocx_verbs_lite::{Gid, Path};
 
+use super::address::mac_of;
 use super::{Node, lock};
 
 /// The peers of a node, for its connection manager.
@@ -27,10 +29,8 @@ impl Links for Known {
         if let Some(network) = &self.0.network {
             return Links::resolve(&mut *lock(network), local, remote, is_stranger);
         }
-        let to = Gid::from(remote);
-        let route = self.0.context.route_from(Gid::from(local), to)?;
-        let mac = self.0.mac_of(to).ok_or(Unresolved::NotAHost { target: remote })?;
-        Ok(Some(Path::new(route, mac)))
+        let route = self.0.context.route_from(Gid::from(local), Gid::from(remote))?;
+        Ok(Some(Path::new(route, MacAddr(mac_of(remote.to_canonical())))))
     }
 
     fn stats(&self) -> NetStats {

@@ -19,7 +19,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -53,13 +53,13 @@ pub(super) enum Came {
     /// A frame; its length, from the second byte of the buffer on.
     Frame(usize),
     /// A ring of the peer's at an address.
-    Offer(Ipv4Addr, OwnedFd),
+    Offer(IpAddr, OwnedFd),
     /// The peer at an address does not take our ring.
-    Refused(Ipv4Addr),
+    Refused(IpAddr),
     /// There is something in the ring of the peer at an address.
-    Call(Ipv4Addr),
+    Call(IpAddr),
     /// The peer at an address has no ring of ours.
-    Forgotten(Ipv4Addr),
+    Forgotten(IpAddr),
 }
 
 /// How a datagram fared.
@@ -84,13 +84,13 @@ impl From<io::Result<usize>> for Told {
     }
 }
 
-fn name_of(ip: Ipv4Addr) -> String {
+fn name_of(ip: IpAddr) -> String {
     format!("{NAMES}{ip}")
 }
 
 impl LocalSocket {
     /// Takes the name of an address.
-    pub(super) fn bind(address: Ipv4Addr) -> io::Result<Self> {
+    pub(super) fn bind(address: IpAddr) -> io::Result<Self> {
         let name = SocketAddr::from_abstract_name(name_of(address))?;
         let socket = UnixDatagram::bind_addr(&name)?;
         socket.set_nonblocking(true)?;
@@ -98,7 +98,7 @@ impl LocalSocket {
         Ok(Self(socket))
     }
 
-    fn tell(&self, to: Ipv4Addr, parts: &[&[u8]], file: Option<BorrowedFd<'_>>) -> Told {
+    fn tell(&self, to: IpAddr, parts: &[&[u8]], file: Option<BorrowedFd<'_>>) -> Told {
         let Ok(name) = SocketAddrUnix::new_abstract_name(name_of(to).as_bytes()) else {
             return Told::Nobody;
         };
@@ -115,31 +115,31 @@ impl LocalSocket {
     }
 
     /// Whether somebody has an address.
-    pub(super) fn knows(&self, to: Ipv4Addr) -> bool {
+    pub(super) fn knows(&self, to: IpAddr) -> bool {
         self.tell(to, &[], None) != Told::Nobody
     }
 
-    pub(super) fn send(&self, to: Ipv4Addr, frame: &[u8]) -> Told {
+    pub(super) fn send(&self, to: IpAddr, frame: &[u8]) -> Told {
         self.tell(to, &[&[FRAME], frame], None)
     }
 
-    pub(super) fn offer(&self, to: Ipv4Addr, ring: &OwnedFd) -> Told {
+    pub(super) fn offer(&self, to: IpAddr, ring: &OwnedFd) -> Told {
         self.tell(to, &[&[OFFER]], Some(ring.as_fd()))
     }
 
-    pub(super) fn call(&self, to: Ipv4Addr) -> Told {
+    pub(super) fn call(&self, to: IpAddr) -> Told {
         self.tell(to, &[&[CALL]], None)
     }
 
-    pub(super) fn call_for_room(&self, to: Ipv4Addr) -> Told {
+    pub(super) fn call_for_room(&self, to: IpAddr) -> Told {
         self.tell(to, &[&[ROOM]], None)
     }
 
-    pub(super) fn forget(&self, to: Ipv4Addr) -> Told {
+    pub(super) fn forget(&self, to: IpAddr) -> Told {
         self.tell(to, &[&[FORGOTTEN]], None)
     }
 
-    pub(super) fn refuse(&self, to: Ipv4Addr) -> Told {
+    pub(super) fn refuse(&self, to: IpAddr) -> Told {
         self.tell(to, &[&[REFUSED]], None)
     }
 
@@ -192,12 +192,12 @@ impl AsFd for LocalSocket {
 }
 
 /// The address in a port's name.
-fn ip_of(name: &[u8]) -> Option<Ipv4Addr> {
+fn ip_of(name: &[u8]) -> Option<IpAddr> {
     std::str::from_utf8(name).ok()?.strip_prefix(NAMES)?.parse().ok()
 }
 
 /// The addresses of this machine's ports.
-pub(super) fn ports() -> Vec<Ipv4Addr> {
+pub(super) fn ports() -> Vec<IpAddr> {
     let Ok(table) = std::fs::read_to_string("/proc/net/unix") else { return Vec::new() };
     let names = table.lines().filter_map(|line| line.rsplit_once('@'));
     names.filter_map(|(_, name)| ip_of(name.as_bytes())).collect()

@@ -8,6 +8,7 @@
 //! connection manager's peers.
 
 mod adapter;
+mod address;
 mod children;
 mod events;
 mod hub;
@@ -45,11 +46,11 @@ use ferrocx_model::{Nic, NicConfig};
 use ferrocx_verbs_lite::net::Network;
 use ferrocx_verbs_lite::{Gid, GidConfig, GidEntry, Path, RdmaContext};
 
+use address::{Address, mac_of};
 use events::Events;
 use live::Live;
 use ring::now_ns;
 use sleep::Sleep;
-use udp::mac_of;
 use wire::{HostWire, Sockets};
 
 /// Largest IP packet where nothing says otherwise: of one machine, and of Ethernet.
@@ -197,14 +198,11 @@ fn invalid(what: String) -> io::Error {
 /// Takes the address that the environment names, or the first that is free.
 fn take_address() -> io::Result<Sockets> {
     if let Some(text) = setting("FERROCX_IP") {
-        let address = text.parse().map_err(|_| {
-            invalid(format!("FERROCX_IP is {text}; it must be an IPv4 address of this machine"))
-        })?;
-        return Sockets::bind(address);
+        return Sockets::bind(Address::read(&text)?);
     }
     let mut last = io::ErrorKind::AddrInUse.into();
     for offset in 0..LOCALS {
-        match Sockets::bind(Ipv4Addr::from_bits(FIRST_LOCAL + offset)) {
+        match Sockets::bind(Ipv4Addr::from_bits(FIRST_LOCAL + offset).into()) {
             Ok(sockets) => return Ok(sockets),
             Err(error) => last = error,
         }
@@ -225,7 +223,7 @@ fn wire_of(sockets: &Arc<Sockets>) -> io::Result<Box<dyn Wire>> {
     let address = sockets.address;
     let mut wire: Box<dyn Wire> = Box::new(HostWire::new(Arc::clone(sockets)));
     if let Some(folder) = setting("FERROCX_CAPTURE") {
-        let path = std::path::Path::new(&folder).join(format!("{address}.pcapng"));
+        let path = std::path::Path::new(&folder).join(format!("{}.pcapng", address.ip));
         let unwritten = |error: &dyn std::fmt::Display| {
             let path = path.display();
             invalid(format!(
@@ -239,7 +237,7 @@ fn wire_of(sockets: &Arc<Sockets>) -> io::Result<Box<dyn Wire>> {
         let start_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0) - now_ns();
         let file = CaptureFile::live(BufWriter::new(file), start_ns);
         let file = file.map_err(|error| unwritten(&error))?;
-        let capture = Capture::new(wire, &file, &address.to_string());
+        let capture = Capture::new(wire, &file, &address.ip.to_string());
         wire = Box::new(capture.map_err(|error| unwritten(&error))?);
     }
     let config: ImpairConfig = setting("FERROCX_IMPAIR")
@@ -254,7 +252,8 @@ fn wire_of(sockets: &Arc<Sockets>) -> io::Result<Box<dyn Wire>> {
         .parse()
         .map_err(|_| invalid(format!("FERROCX_SEED is {seed}; it must be a number")))?;
     // Each port's frames go wrong in an order of their own.
-    let seed = SplitMix64::new(seed ^ u64::from(address.to_bits()) << 32);
+    let [.., a, b, c, d] = address.mac();
+    let seed = SplitMix64::new(seed ^ u64::from_be_bytes([a, b, c, d, 0, 0, 0, 0]));
     Ok(Box::new(Impair::new(wire, config, seed)))
 }
 
@@ -312,8 +311,8 @@ impl Node {
     fn open_model() -> io::Result<Arc<Self>> {
         let sockets = Arc::new(take_address()?);
         let address = sockets.address;
-        let mtu = mtu_of(if address.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU })?;
-        let mac = mac_of(address);
+        let mtu = mtu_of(if address.ip.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU })?;
+        let mac = address.mac();
         let min_ack_timeout_ns = MIN_ACK_TIMEOUT_NS;
         let config = NicConfig { mac, roce: true, min_ack_timeout_ns, ..NicConfig::default() };
         let identity = PciIdentity {
@@ -345,9 +344,10 @@ impl Node {
         let device = Device::open(transport, &settings).map_err(refused)?;
         let context = RdmaContext::open(&device).map_err(refused)?;
         // Every peer is on the link: its MAC address follows from its IP address.
-        let gid = GidConfig { address: address.into(), prefix_len: 0, gateway: None, vlan: None };
-        let entry = context.add_gid(gid).map_err(refused)?;
-        tracing::info!(%address, mtu, "the model is up");
+        let gid = GidConfig { address: address.ip, prefix_len: 0, gateway: None, vlan: None };
+        let own = context.gids().into_iter().find(|entry| entry.gid.ip() == address.ip);
+        let entry = own.map_or_else(|| context.add_gid(gid).map_err(refused), Ok)?;
+        tracing::info!(address = %address.ip, mtu, "the model is up");
         Self::of(context, entry, Some(model), None)
     }
 
@@ -429,23 +429,12 @@ impl Node {
             return found.inspect_err(|error| tracing::info!(%error, "no path")).ok();
         }
         let route = self.context.route_from(from.gid, to).ok()?;
-        Some(Path::new(route, self.mac_of(to)?))
-    }
-
-    /// The MAC address of a peer: on the model's wire it follows from the IP address.
-    fn mac_of(&self, to: Gid) -> Option<MacAddr> {
-        match to.ip() {
-            IpAddr::V4(ip) => Some(MacAddr(mac_of(ip))),
-            IpAddr::V6(ip) => {
-                let [.., a, b, c, 0xff, 0xfe, d, e, f] = ip.octets() else { return None };
-                ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
-            }
-        }
+        Some(Path::new(route, MacAddr(mac_of(to.ip()))))
     }
 
     /// Whether the process that had an address of this machine alone has ended.
     pub(crate) fn is_gone(&self, ip: IpAddr) -> bool {
-        let (IpAddr::V4(ip), Some(model)) = (ip, &self.model) else { return false };
+        let Some(model) = &self.model else { return false };
         ip.is_loopback() && !model.sockets.knows(ip)
     }
 

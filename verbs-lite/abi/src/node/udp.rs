@@ -1,43 +1,43 @@
 //! RoCEv2 in UDP sockets: the port's frames lose their headers down to UDP's, and get them back.
 //!
-//! The ICRC covers headers that the system writes, so it is made anew for them: source port 4791,
-//! identification 0 and "don't fragment", as Linux sends from a socket that is not connected and
-//! does path MTU discovery. Of what arrives, identification, TOS and TTL stay unknown. The last two
-//! are not covered; a packet whose ICRC is not that of identification 0 is believed over IPv4,
-//! because rdma_rxe sends others: the UDP checksum has covered it. Source: reference 7.3, 9.7.
+//! The ICRC covers headers that the system writes, so a sender makes it anew for them: source port
+//! 4791 and, over IPv4, identification 0 and "don't fragment", as Linux sends from a socket that is
+//! not connected and does path MTU discovery. A receiver knows all of what it covers over IPv6, and
+//! the port checks it. Over IPv4 the identification stays unknown, and rdma_rxe sends one that is
+//! not 0: there the packet is believed, because the UDP checksum has covered it, and gets an ICRC
+//! that is right. TOS and TTL, or traffic class and hop limit, are not covered, and those that
+//! arrive are lost. Source: reference 7.3, 9.7.
 
-use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, SocketAddr as InetAddr, UdpSocket};
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, UdpSocket};
 
-use ferrocx_model::roce::icrc::icrc;
+use ferrocx_model::roce::icrc::{icrc, icrc_of_parts};
 use ferrocx_net::checksum;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
+
+use super::address::{Address, mac_of};
 
 /// Port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
-/// Bytes of the headers of a frame: Ethernet, IPv4, UDP.
+/// Bytes of the headers of a frame: Ethernet, IPv4 or IPv6, UDP.
 const ETHER: usize = 14;
-const IP: usize = 20;
+const V4: usize = 20;
+const V6: usize = 40;
 const UDP: usize = 8;
-const HEADERS: usize = ETHER + IP + UDP;
 /// Bytes of the ICRC.
 const ICRC: usize = 4;
+/// Bytes of a base transport header.
+const BTH: usize = 12;
 /// The shortest packet: a base transport header and the ICRC.
-const MIN_BYTES: usize = 12 + ICRC;
+const MIN_BYTES: usize = BTH + ICRC;
 /// TTL and traffic class of what arrives, which the socket does not tell: RoCE's usual ones, with
 /// the mark that says "ECN capable".
 const HOP_LIMIT: u8 = 64;
 const TOS: u8 = 2;
+/// IP protocol of UDP.
+const PROTOCOL: u8 = 17;
 /// Bytes that the system is asked to keep for a socket.
 const BUFFER_BYTES: usize = 4 << 20;
-
-/// What every port's MAC address begins with; its IPv4 address follows.
-pub(super) const PORT_MAC: [u8; 2] = [2, 0];
-
-/// MAC address of a port with an IPv4 address.
-pub(crate) fn mac_of(ip: Ipv4Addr) -> [u8; 6] {
-    let ([first, second], [a, b, c, d]) = (PORT_MAC, ip.octets());
-    [first, second, a, b, c, d]
-}
 
 /// What became of a frame.
 pub(super) enum Sent {
@@ -47,46 +47,33 @@ pub(super) enum Sent {
     Full,
 }
 
-impl From<io::Result<usize>> for Sent {
-    fn from(sent: io::Result<usize>) -> Self {
-        match sent {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Self::Full,
-            // A network loses what it cannot carry.
-            _ => Self::Done,
-        }
-    }
-}
-
-/// The address of a datagram's sender, if it is one of IPv4.
-fn v4_of(from: InetAddr) -> Option<Ipv4Addr> {
-    match from {
-        InetAddr::V4(from) => Some(*from.ip()),
-        InetAddr::V6(_) => None,
-    }
-}
-
 /// Takes the RoCE port of an address.
-pub(super) fn bind(address: Ipv4Addr) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind((address, ROCE_PORT))?;
+pub(super) fn bind(address: &Address) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(address.socket(address.ip, ROCE_PORT))?;
     socket.set_nonblocking(true)?;
-    discover_mtu(&socket)?;
+    discover_mtu(&socket, address.ip.is_ipv4())?;
     // As much as the system gives: fewer datagrams are lost.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
     Ok(socket)
 }
 
-/// Has the system set "don't fragment", and with it identification 0.
+/// Has the system send whole packets only; over IPv4 it sets "don't fragment", and with it
+/// identification 0.
 #[expect(unsafe_code, reason = "a socket option that no safe function of the libraries has")]
-fn discover_mtu(socket: &UdpSocket) -> io::Result<()> {
+fn discover_mtu(socket: &UdpSocket, is_v4: bool) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let value = libc::IP_PMTUDISC_DO;
+    let (level, option, value) = if is_v4 {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
+    } else {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
+    };
     // SAFETY: the descriptor is open, and the value is an `int` that lives through the call.
     let failed = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
-            libc::IPPROTO_IP,
-            libc::IP_MTU_DISCOVER,
+            level,
+            option,
             std::ptr::from_ref(&value).cast(),
             size_of_val(&value) as libc::socklen_t,
         )
@@ -94,91 +81,139 @@ fn discover_mtu(socket: &UdpSocket) -> io::Result<()> {
     if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The headers that Linux gives a datagram of `payload` bytes.
-fn headers(from: Ipv4Addr, to: Ipv4Addr, payload: usize) -> [u8; IP + UDP] {
-    let mut headers = [0; IP + UDP];
+/// Where the packet behind the UDP header starts in a frame of a family.
+const fn packet_at(is_v4: bool) -> usize {
+    ETHER + if is_v4 { V4 } else { V6 } + UDP
+}
+
+/// Writes the headers that Linux gives a datagram of `payload` bytes; their length. `None` for
+/// addresses of two families.
+fn write_headers(
+    headers: &mut [u8],
+    (from, source_port): (IpAddr, u16),
+    to: IpAddr,
+    payload: usize,
+) -> Option<usize> {
     let udp_bytes = (UDP + payload) as u16;
-    headers[..2].copy_from_slice(&[0x45, TOS]);
-    headers[2..4].copy_from_slice(&(IP as u16 + udp_bytes).to_be_bytes());
-    // Identification 0, "don't fragment", then TTL and protocol.
-    headers[6..10].copy_from_slice(&[0x40, 0, HOP_LIMIT, 17]);
-    headers[12..16].copy_from_slice(&from.octets());
-    headers[16..20].copy_from_slice(&to.octets());
-    let sum = checksum::finish(checksum::sum(&headers[..IP]));
-    headers[10..12].copy_from_slice(&sum.to_be_bytes());
-    headers[20..22].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    headers[22..24].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    headers[24..26].copy_from_slice(&udp_bytes.to_be_bytes());
-    headers
+    let ip_bytes = match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let ip = headers.first_chunk_mut::<V4>()?;
+            ip[..2].copy_from_slice(&[0x45, TOS]);
+            ip[2..4].copy_from_slice(&(V4 as u16 + udp_bytes).to_be_bytes());
+            // Identification 0, "don't fragment", then TTL, protocol and checksum.
+            ip[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOP_LIMIT, PROTOCOL, 0, 0]);
+            ip[12..16].copy_from_slice(&from.octets());
+            ip[16..].copy_from_slice(&to.octets());
+            let sum = checksum::finish(checksum::sum(ip));
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            V4
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let ip = headers.first_chunk_mut::<V6>()?;
+            ip[..4].copy_from_slice(&[0x60 | TOS >> 4, TOS << 4, 0, 0]);
+            ip[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+            ip[6..8].copy_from_slice(&[PROTOCOL, HOP_LIMIT]);
+            ip[8..24].copy_from_slice(&from.octets());
+            ip[24..].copy_from_slice(&to.octets());
+            V6
+        }
+        _ => return None,
+    };
+    let udp = headers[ip_bytes..].first_chunk_mut::<UDP>()?;
+    udp[..2].copy_from_slice(&source_port.to_be_bytes());
+    udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
+    // The checksum is not covered, and the system has checked it.
+    udp[6..].fill(0);
+    Some(ip_bytes + UDP)
 }
 
-/// The ICRC of a packet whose last four bytes are to hold it.
-fn icrc_of(headers: &[u8; IP + UDP], packet: &[u8], scratch: &mut Vec<u8>) -> [u8; ICRC] {
-    scratch.clear();
-    scratch.extend_from_slice(headers);
-    scratch.extend_from_slice(&packet[..packet.len() - ICRC]);
-    icrc(scratch).to_le_bytes()
+/// Where the packet of RoCEv2 starts in a frame, behind its UDP header; `None` in any other frame.
+fn roce(frame: &[u8]) -> Option<usize> {
+    let is_v4 = match frame.get(12..15)? {
+        [0x08, 0x00, 0x45] => true,
+        [0x86, 0xdd, first] if first >> 4 == 6 => false,
+        _ => return None,
+    };
+    let (protocol, at) = (if is_v4 { 23 } else { 20 }, packet_at(is_v4));
+    let is_roce = frame.get(protocol) == Some(&PROTOCOL)
+        && frame.get(at - 6..at - 4) == Some(&ROCE_PORT.to_be_bytes());
+    is_roce.then_some(at)
 }
 
-/// What a frame is as a datagram: its receiver, and the packet behind the UDP header with the ICRC
-/// of the headers that the system will write. `None` for what is not RoCEv2 over IPv4.
-fn datagram_of(frame: &[u8], from: Ipv4Addr) -> Option<(Ipv4Addr, Vec<u8>)> {
-    let packet = frame.get(HEADERS..)?;
-    if !is_roce(frame) || packet.len() < MIN_BYTES {
-        return None;
-    }
-    let to = Ipv4Addr::from(*frame[30..].first_chunk::<4>()?);
-    // A short frame is padded behind its packet.
-    let udp_bytes = usize::from(u16::from_be_bytes([frame[38], frame[39]]));
-    let mut packet = packet.get(..udp_bytes.checked_sub(UDP)?)?.to_vec();
-    let at = packet.len().checked_sub(ICRC)?;
-    let crc = icrc_of(&headers(from, to, packet.len()), &packet, &mut Vec::new());
-    packet[at..].copy_from_slice(&crc);
-    Some((to, packet))
-}
-
-/// The OpCode of a RoCEv2 packet over IPv4.
+/// The OpCode of a RoCEv2 packet.
 pub(super) fn opcode(frame: &[u8]) -> Option<u8> {
-    is_roce(frame).then_some(*frame.get(HEADERS)?)
+    frame.get(roce(frame)?).copied()
 }
 
-/// Whether a frame is RoCEv2 over IPv4.
-fn is_roce(frame: &[u8]) -> bool {
-    frame.get(12..15) == Some(&[0x08, 0x00, 0x45])
-        && frame.get(23) == Some(&17)
-        && frame.get(36..38) == Some(&ROCE_PORT.to_be_bytes())
+/// The IP address that a RoCEv2 packet is for.
+pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
+    let end = roce(frame)? - UDP;
+    if end == ETHER + V4 {
+        frame[..end].last_chunk::<4>().map(|ip| IpAddr::from(*ip))
+    } else {
+        frame[..end].last_chunk::<16>().map(|ip| IpAddr::from(*ip))
+    }
 }
 
-/// Sends a frame's packet; anything but RoCEv2 over IPv4 goes nowhere.
-pub(super) fn send(socket: &UdpSocket, frame: &[u8]) -> Sent {
-    let Ok(from) = socket.local_addr() else { return Sent::Done };
-    let Some((to, packet)) = v4_of(from).and_then(|from| datagram_of(frame, from)) else {
+/// What a frame is as a datagram of the port at `from`: the packet without its last four bytes, and
+/// the ICRC of the headers that the system will write. `None` for what is not RoCEv2 of its family.
+fn datagram_of(frame: &[u8], from: IpAddr, to: IpAddr) -> Option<(&[u8], [u8; ICRC])> {
+    let at = roce(frame)?;
+    // A short frame is padded behind its packet.
+    let udp_bytes = usize::from(u16::from_be_bytes(*frame[at - 4..].first_chunk()?));
+    let packet = frame.get(at..at + udp_bytes.checked_sub(UDP)?)?;
+    let packet_bytes = packet.len();
+    let (packet, _) = packet.split_last_chunk::<ICRC>()?;
+    let (bth, rest) = packet.split_at_checked(BTH)?;
+    let mut head = [0; V6 + UDP + BTH];
+    let bytes = write_headers(&mut head, (from, ROCE_PORT), to, packet_bytes)?;
+    head[bytes..bytes + BTH].copy_from_slice(bth);
+    Some((packet, icrc_of_parts(&head[..bytes + BTH], rest).to_le_bytes()))
+}
+
+/// Sends a frame's packet; anything but RoCEv2 of the address's family goes nowhere.
+pub(super) fn send(socket: &UdpSocket, own: &Address, frame: &[u8]) -> Sent {
+    let to = destination(frame);
+    let Some((to, (packet, crc))) = to.and_then(|to| Some((to, datagram_of(frame, own.ip, to)?)))
+    else {
         return Sent::Done;
     };
-    socket.send_to(&packet, (to, ROCE_PORT)).into()
+    let parts = [IoSlice::new(packet), IoSlice::new(&crc)];
+    let mut none = SendAncillaryBuffer::default();
+    let to = own.socket(to, ROCE_PORT);
+    match sendmsg_addr(socket, &to, &parts, &mut none, SendFlags::DONTWAIT) {
+        Err(error) if io::Error::from(error).kind() == ErrorKind::WouldBlock => Sent::Full,
+        // A network loses what it cannot carry.
+        _ => Sent::Done,
+    }
 }
 
-/// Makes a frame of the packet that starts at [`HEADERS`] and has `len` bytes; its bytes. A wrong
-/// ICRC is made anew, see the module.
-fn frame_of(frame: &mut [u8], len: usize, from: Ipv4Addr, to: Ipv4Addr) -> usize {
-    let headers = headers(from, to, len);
+/// Makes a frame of the packet of `len` bytes that lies where it belongs; its bytes. `None` for a
+/// sender of another family.
+fn frame_of(frame: &mut [u8], len: usize, from: (IpAddr, u16), to: IpAddr) -> Option<usize> {
+    let end = packet_at(to.is_ipv4()) + len;
+    write_headers(frame.get_mut(ETHER..end)?, from, to, len)?;
     frame[..6].copy_from_slice(&mac_of(to));
-    frame[6..12].copy_from_slice(&mac_of(from));
-    frame[12..14].copy_from_slice(&[0x08, 0x00]);
-    frame[ETHER..HEADERS].copy_from_slice(&headers);
-    let packet = &mut frame[HEADERS..HEADERS + len];
-    let crc = icrc_of(&headers, packet, &mut Vec::new());
-    packet[len - ICRC..].copy_from_slice(&crc);
-    HEADERS + len
+    frame[6..12].copy_from_slice(&mac_of(from.0));
+    frame[12..14].copy_from_slice(if to.is_ipv4() { &[0x08, 0x00] } else { &[0x86, 0xdd] });
+    if to.is_ipv4() {
+        let crc = icrc(&frame[ETHER..end - ICRC]).to_le_bytes();
+        frame[end - ICRC..end].copy_from_slice(&crc);
+    }
+    Some(end)
 }
 
 /// The next packet that arrived, as a frame for the port of `own`; its bytes.
-pub(super) fn receive(socket: &UdpSocket, own: Ipv4Addr, frame: &mut [u8]) -> Option<usize> {
+pub(super) fn receive(socket: &UdpSocket, own: IpAddr, frame: &mut [u8]) -> Option<usize> {
     loop {
-        let (len, from) = socket.recv_from(&mut frame[HEADERS..]).ok()?;
+        let room = frame.get_mut(packet_at(own.is_ipv4())..)?;
+        let (len, from) = socket.recv_from(room).ok()?;
         // Anything shorter is no RoCE, and the next one may be.
-        if let Some(from) = v4_of(from).filter(|_| len >= MIN_BYTES) {
-            return Some(frame_of(frame, len, from, own));
+        if len >= MIN_BYTES
+            && let Some(bytes) = frame_of(frame, len, (from.ip(), from.port()), own)
+        {
+            return Some(bytes);
         }
     }
 }
@@ -187,32 +222,50 @@ pub(super) fn receive(socket: &UdpSocket, own: Ipv4Addr, frame: &mut [u8]) -> Op
 mod tests {
     use super::*;
 
-    const A: Ipv4Addr = Ipv4Addr::new(127, 88, 0, 1);
-    const B: Ipv4Addr = Ipv4Addr::new(127, 88, 0, 2);
+    fn ips(texts: [&str; 2]) -> [IpAddr; 2] {
+        texts.map(|text| text.parse().unwrap())
+    }
 
     #[test]
     fn headers_are_those_of_linux() {
-        let headers = headers(A, B, 16);
-        let ip = "4502 002c 0000 4000 4011 3c0c 7f58 0001 7f58 0002";
-        let udp = "12b7 12b7 0018 0000";
-        let hex: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, format!("{ip}{udp}").replace(' ', ""));
+        let ends = [["127.88.0.1", "127.88.0.2"], ["fd00::1", "fd00::2"]];
+        let ip = [
+            "4502 002c 0000 4000 4011 3c0c 7f58 0001 7f58 0002",
+            "6020 0000 0018 1140 fd00 0000 0000 0000 0000 0000 0000 0001 \
+             fd00 0000 0000 0000 0000 0000 0000 0002",
+        ];
+        for (ends, ip) in ends.into_iter().zip(ip) {
+            let [from, to] = ips(ends);
+            let mut headers = [0xee; V6 + UDP];
+            let bytes = write_headers(&mut headers, (from, 0xc001), to, 16).unwrap();
+            let hex: String = headers[..bytes].iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(hex, format!("{ip} c001 12b7 0018 0000").replace(' ', ""));
+        }
     }
 
     #[test]
     fn a_packet_goes_there_and_back() {
-        let packet = [0x5a; 32];
-        let mut frame = vec![0; HEADERS + packet.len()];
-        frame[HEADERS..].copy_from_slice(&packet);
-        let len = frame_of(&mut frame, packet.len(), A, B);
-        let (to, sent) = datagram_of(&frame[..len], A).unwrap();
-        assert_eq!((to, &sent[..28]), (B, &packet[..28]));
-        assert_eq!(&sent[28..], &frame[HEADERS + 28..len], "the ICRC is of the same headers");
-        // Padding behind the packet is not part of it.
-        frame.resize(len + 9, 0);
-        assert_eq!(datagram_of(&frame, A), Some((to, sent)));
-        frame[23] = 6;
-        assert_eq!(datagram_of(&frame, A), None, "not UDP");
-        assert_eq!(datagram_of(&frame[..40], A), None);
+        for ends in [["127.88.0.1", "127.88.0.2"], ["fd00::1", "fd00::2"]] {
+            let [from, to] = ips(ends);
+            let at = packet_at(from.is_ipv4());
+            let mut frame = vec![0; 100];
+            frame[at..at + 28].fill(0x5a);
+            let len = frame_of(&mut frame, 32, (from, ROCE_PORT), to).unwrap();
+            assert_eq!((len, destination(&frame), opcode(&frame)), (at + 32, Some(to), Some(0x5a)));
+            let (packet, crc) = datagram_of(&frame[..len], from, to).unwrap();
+            assert_eq!(packet, [0x5a; 28]);
+            assert_eq!(crc, icrc(&frame[ETHER..len - ICRC]).to_le_bytes(), "of the same headers");
+            // Of IPv4 it is made, of IPv6 it is what came.
+            assert_eq!(frame[len - ICRC..len] == crc, from.is_ipv4());
+            // Padding behind the packet is not part of it.
+            assert_eq!(datagram_of(&frame[..len + 5], from, to), Some((packet, crc)));
+            let mut other = frame.clone();
+            other[if from.is_ipv4() { 23 } else { 20 }] = 6;
+            assert_eq!(destination(&other), None, "not UDP");
+            assert_eq!(datagram_of(&frame[..at - 2], from, to), None);
+            assert_eq!(datagram_of(&frame[..at + 20], from, to), None, "it is cut");
+        }
+        let [v4, v6] = ips(["127.88.0.1", "fd00::2"]);
+        assert_eq!(frame_of(&mut [0; 100], 32, (v4, 1), v6), None, "no packet has two families");
     }
 }

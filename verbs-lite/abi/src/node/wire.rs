@@ -1,7 +1,7 @@
 //! [`HostWire`]: frames between processes, without privilege, daemon or file.
 //!
-//! A port is reached by its IPv4 address, of which its MAC address is made (`02:00`, then the
-//! address): neither ARP nor a registry is needed. To hold an address is to be bound to it:
+//! A port is reached by its IP address, from which its MAC address follows ([`super::address`]):
+//! neither ARP nor a registry is needed. To hold an address is to be bound to it:
 //!
 //! - On one machine, by a Unix socket ([`local`]), over which a port hands each peer that it sends
 //!   to a [`ring`] in shared memory. It pushes back when the receiver is slow: nothing is lost,
@@ -12,9 +12,10 @@
 //!
 //! Source: reference 9.7.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,10 +23,11 @@ use std::sync::{Arc, Mutex};
 use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
+use super::address::{Address, ip_of, mac_of};
 use super::local::{self, Came, LocalSocket, Told};
 use super::lock;
 use super::ring::{QUIET_NS, Receiver, Ring, Sender};
-use super::udp::{self, PORT_MAC, Sent, mac_of};
+use super::udp::{self, Sent};
 
 /// How long frames wait for a receiver before they are lost, in nanoseconds: one that stands still
 /// must not hold up everybody else's for ever.
@@ -47,7 +49,7 @@ fn answer(frame: &[u8]) -> Option<Op> {
 /// What an address is bound to.
 #[derive(Debug)]
 pub(crate) struct Sockets {
-    pub(crate) address: Ipv4Addr,
+    pub(crate) address: Address,
     local: LocalSocket,
     /// `None` where another program has the port, rdma_rxe for one: then this machine is all.
     remote: Option<UdpSocket>,
@@ -71,11 +73,11 @@ impl Sockets {
     /// # Errors
     ///
     /// [`ErrorKind::AddrInUse`] when another process has it, or the system's reason.
-    pub(crate) fn bind(address: Ipv4Addr) -> io::Result<Self> {
-        let local = LocalSocket::bind(address)?;
-        let remote = match udp::bind(address) {
+    pub(crate) fn bind(address: Address) -> io::Result<Self> {
+        let local = LocalSocket::bind(address.ip)?;
+        let remote = match udp::bind(&address) {
             Ok(socket) => Some(socket),
-            Err(error) if address.is_loopback() && error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) if address.ip.is_loopback() && error.kind() == ErrorKind::AddrInUse => None,
             Err(error) => return Err(error),
         };
         let (rings, has_come) = (Mutex::default(), AtomicBool::new(false));
@@ -90,7 +92,7 @@ impl Sockets {
     }
 
     /// Whether a process of this machine has an address.
-    pub(crate) fn knows(&self, ip: Ipv4Addr) -> bool {
+    pub(crate) fn knows(&self, ip: IpAddr) -> bool {
         self.local.knows(ip)
     }
 
@@ -149,7 +151,7 @@ enum Way {
 /// A peer, and what waits to go there.
 #[derive(Debug)]
 struct Peer {
-    ip: Ipv4Addr,
+    ip: IpAddr,
     way: Way,
     /// When to look whether the way is right.
     until_ns: u64,
@@ -161,9 +163,9 @@ struct Peer {
 }
 
 impl Peer {
-    fn new([_, _, a, b, c, d]: [u8; 6]) -> Self {
+    fn new(ip: IpAddr) -> Self {
         Self {
-            ip: Ipv4Addr::new(a, b, c, d),
+            ip,
             way: Way::Unknown,
             until_ns: 0,
             waiting: VecDeque::new(),
@@ -236,7 +238,7 @@ impl Peer {
             Way::Datagrams | Way::Remote if fcs != Fcs::Good => Told::Done,
             Way::Datagrams => sockets.local.send(self.ip, frame),
             Way::Remote => match &sockets.remote {
-                Some(remote) => return udp::send(remote, frame),
+                Some(remote) => return udp::send(remote, &sockets.address, frame),
                 None => Told::Done,
             },
         };
@@ -291,7 +293,7 @@ impl Peer {
 /// A ring that a peer sends by.
 #[derive(Debug)]
 struct Inbound {
-    from: Ipv4Addr,
+    from: IpAddr,
     receiver: Receiver,
 }
 
@@ -346,7 +348,7 @@ impl HostWire {
 
     /// Sends a frame for a group to every port of this machine, and by UDP to none.
     fn send_to_all(&mut self) {
-        let own = self.sockets.address;
+        let own = self.sockets.address.ip;
         for ip in local::ports().into_iter().filter(|ip| *ip != own) {
             self.send_to(mac_of(ip), Fcs::Good);
         }
@@ -355,9 +357,17 @@ impl HostWire {
     /// Sends the frame that was built to a peer, or lets it wait.
     fn send_to(&mut self, mac: [u8; 6], fcs: Fcs) {
         let (sockets, now_ns) = (&*self.sockets, self.now_ns);
-        let peer = self.peers.entry(mac).or_insert_with(|| Peer::new(mac));
-        peer.find_way(sockets, now_ns);
         let frame = &self.out[..self.len];
+        let peer = match self.peers.entry(mac) {
+            Entry::Occupied(peer) => peer.into_mut(),
+            Entry::Vacant(place) => {
+                // Frames that programs made may be for anybody.
+                let named = udp::destination(frame);
+                let Some(ip) = ip_of(mac, named, local::ports) else { return };
+                place.insert(Peer::new(ip))
+            }
+        };
+        peer.find_way(sockets, now_ns);
         // What is asked for next goes out right behind it, and a peer that polls until it is
         // acknowledged takes both: nobody there has to be called for the second.
         let may_wait = self.has_answer && answer(frame) == Some(Op::Acknowledge);
@@ -424,14 +434,14 @@ impl HostWire {
     }
 
     /// Reads no more of a peer's ring.
-    fn drop_inbound(&mut self, peer: Ipv4Addr) {
+    fn drop_inbound(&mut self, peer: IpAddr) {
         self.inbound.retain(|inbound| inbound.from != peer);
         let rings = self.inbound.iter().map(|inbound| Arc::clone(&inbound.receiver.ring));
         lock(&self.sockets.rings).inbound = rings.collect();
     }
 
     /// Takes the ring that a peer offers, in place of one that it offered before.
-    fn take_ring(&mut self, from: Ipv4Addr, ring: Arc<Ring>) {
+    fn take_ring(&mut self, from: IpAddr, ring: Arc<Ring>) {
         // Those that ended are not heard of any more, once what they sent is taken.
         let is_dead = |old: &&Inbound| {
             !old.receiver.ring.has_records() && !self.sockets.local.knows(old.from)
@@ -467,7 +477,7 @@ impl HostWire {
         }
     }
 
-    fn lose_way_to(&mut self, peer: Ipv4Addr, way: Way) {
+    fn lose_way_to(&mut self, peer: IpAddr, way: Way) {
         if let Some(peer) = self.peers.get_mut(&mac_of(peer)) {
             peer.lose_way(&self.sockets, way);
         }
@@ -502,9 +512,8 @@ impl Wire for HostWire {
         let to = self.out[..self.len].first_chunk::<6>().copied();
         match to.filter(|_| fcs != Fcs::Bad) {
             Some(group) if group[0] & 1 != 0 => self.send_to_all(),
-            Some(to) if to.starts_with(&PORT_MAC) => self.send_to(to, fcs),
-            // Frames that programs made may be for anybody.
-            Some(_) | None => {}
+            Some(to) => self.send_to(to, fcs),
+            None => {}
         }
     }
 
@@ -533,7 +542,9 @@ impl Wire for HostWire {
         }
         let frame = match (datagram, &self.sockets.remote) {
             (Some(len), _) => 1..1 + len,
-            (None, Some(remote)) => 0..udp::receive(remote, self.sockets.address, &mut self.inbox)?,
+            (None, Some(remote)) => {
+                0..udp::receive(remote, self.sockets.address.ip, &mut self.inbox)?
+            }
             (None, None) => return None,
         };
         // There may be more.

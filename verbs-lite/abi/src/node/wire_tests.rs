@@ -3,27 +3,28 @@
 use super::*;
 use crate::node::ring::WAIT_NS;
 
-fn port(ip: Ipv4Addr) -> HostWire {
-    let mut wire = HostWire::new(Arc::new(Sockets::bind(ip).unwrap()));
+fn port(ip: IpAddr) -> HostWire {
+    let address = Address::read(&ip.to_string()).unwrap();
+    let mut wire = HostWire::new(Arc::new(Sockets::bind(address).unwrap()));
     wire.adopt();
     wire
 }
 
 /// Two ports, and the address of the second; each test has addresses of its own.
-fn pair(test: u8) -> (HostWire, HostWire, Ipv4Addr) {
-    let ip = Ipv4Addr::new(127, 89, test, 2);
-    (port(Ipv4Addr::new(127, 89, test, 1)), port(ip), ip)
+fn pair(test: u8) -> (HostWire, HostWire, IpAddr) {
+    let [own, to] = [1, 2].map(|host| IpAddr::from([127, 89, test, host]));
+    (port(own), port(to), to)
 }
 
 /// A frame to a port that says its number.
-fn frame_to(to: Ipv4Addr, number: u16) -> Vec<u8> {
+fn frame_to(to: IpAddr, number: u16) -> Vec<u8> {
     let mut frame = vec![0x5a; 4096];
     frame[..6].copy_from_slice(&mac_of(to));
     frame[6..8].copy_from_slice(&number.to_be_bytes());
     frame
 }
 
-fn send(wire: &mut HostWire, to: Ipv4Addr, number: u16, now_ns: u64) -> bool {
+fn send(wire: &mut HostWire, to: IpAddr, number: u16, now_ns: u64) -> bool {
     let Some(room) = wire.reserve(4096) else { return false };
     room.copy_from_slice(&frame_to(to, number));
     wire.commit(now_ns, Fcs::Good);
@@ -32,7 +33,7 @@ fn send(wire: &mut HostWire, to: Ipv4Addr, number: u16, now_ns: u64) -> bool {
 
 /// What arrived, as numbers.
 fn receive(wire: &mut HostWire, now_ns: u64) -> Vec<u16> {
-    let (mut out, ip) = (Vec::new(), wire.sockets.address);
+    let (mut out, ip) = (Vec::new(), wire.sockets.address.ip);
     while let Some(received) = wire.receive(now_ns) {
         let number = u16::from_be_bytes([received.bytes[6], received.bytes[7]]);
         assert_eq!((received.bytes, received.fcs), (&frame_to(ip, number)[..], Fcs::Good));
@@ -44,7 +45,7 @@ fn receive(wire: &mut HostWire, now_ns: u64) -> Vec<u16> {
 #[test]
 fn a_slow_receiver_is_waited_for_and_loses_nothing() {
     let (mut a, mut b, to) = pair(1);
-    assert!(Sockets::bind(to).is_err(), "an address is one process's");
+    assert!(Sockets::bind(b.sockets.address).is_err(), "an address is one process's");
     let (mut sent, mut got) = (0_u16, 0);
     while got < 2000 {
         while sent < 2000 && send(&mut a, to, sent, 0) {
@@ -119,7 +120,7 @@ fn what_was_sent_arrives_though_its_sender_has_ended_before_anybody_looked() {
 }
 
 /// A RoCEv2 frame to a port, of an operation.
-fn roce_to(to: Ipv4Addr, operation: u8) -> Vec<u8> {
+fn roce_to(to: IpAddr, operation: u8) -> Vec<u8> {
     let mut frame = vec![0; 62];
     frame[..6].copy_from_slice(&mac_of(to));
     frame[12..15].copy_from_slice(&[8, 0, 0x45]);
@@ -130,7 +131,7 @@ fn roce_to(to: Ipv4Addr, operation: u8) -> Vec<u8> {
 }
 
 /// Sends frames of operations as one burst.
-fn burst(wire: &mut HostWire, to: Ipv4Addr, operations: &[u8], now_ns: u64) {
+fn burst(wire: &mut HostWire, to: IpAddr, operations: &[u8], now_ns: u64) {
     for operation in operations {
         wire.reserve(62).unwrap().copy_from_slice(&roce_to(to, *operation));
         wire.commit(now_ns, Fcs::Good);
@@ -152,7 +153,7 @@ fn an_acknowledgement_of_who_was_answered_itself_is_taken_with_what_follows() {
     // Operations by reference 7.2, of reliable connections and of extended ones.
     let (write, acknowledge, atomic) = (0x0a, 0x11, 0xb2);
     let (mut a, mut b, to_b) = pair(5);
-    let to_a = a.sockets.address;
+    let to_a = a.sockets.address.ip;
     for (wire, to) in [(&mut a, to_b), (&mut b, to_a)] {
         burst(wire, to, &[write], 0);
     }
@@ -222,14 +223,14 @@ fn a_call_that_somebody_else_took_is_made_again() {
 #[test]
 fn an_acknowledgement_of_a_process_that_has_ended_outlasts_the_offer_of_another() {
     let (mut a, mut b, to_b) = pair(7);
-    let to_a = a.sockets.address;
+    let to_a = a.sockets.address.ip;
     burst(&mut a, to_b, &[0x0a], 0);
     burst(&mut b, to_a, &[0x0a, 0x11], 0);
     assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![], vec![]), "the offers");
     assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![0x0a, 0x11], vec![0x0a]));
     burst(&mut a, to_b, &[0x11], 0);
     drop(a);
-    let mut other = port(Ipv4Addr::new(127, 89, 7, 3));
+    let mut other = port([127, 89, 7, 3].into());
     burst(&mut other, to_b, &[0x04], 0);
     assert_eq!(operations(&mut b, LOOK_NS), [], "it waits, and the offer is read");
     assert_eq!(operations(&mut b, LOOK_NS + WAIT_NS), [0x04, 0x11]);

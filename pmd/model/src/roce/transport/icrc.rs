@@ -25,6 +25,13 @@ const MASKED_BYTES: usize = 40 + UDP_BYTES + BTH_BYTES;
 /// Reference 7.3; IBTA vol. 1 annex A17, "ICRC".
 #[must_use]
 pub fn icrc(packet: &[u8]) -> u32 {
+    icrc_of_parts(packet, &[])
+}
+
+/// The ICRC of a packet in two parts, of which the first has at least the headers up to the base
+/// transport header: see [`icrc`].
+#[must_use]
+pub fn icrc_of_parts(packet: &[u8], rest: &[u8]) -> u32 {
     let is_v6 = packet.first().is_some_and(|first| first >> 4 == 6);
     let ip_bytes = if is_v6 { 40 } else { 20 };
     let is_grh = is_v6 && packet.get(6) == Some(&GRH_NEXT_HEADER);
@@ -57,6 +64,7 @@ pub fn icrc(packet: &[u8]) -> u32 {
     crc.update(&LRH);
     crc.update(head);
     crc.update(&packet[split..]);
+    crc.update(rest);
     crc.finalize()
 }
 
@@ -77,6 +85,8 @@ mod tests {
         assert_eq!(icrc(&hex(V4)), 0x781f_8bcd);
         assert_eq!(icrc(&hex(V4)).to_le_bytes(), [0xcd, 0x8b, 0x1f, 0x78]);
         assert_eq!(icrc(&hex(V6)), 0xa405_aaf5);
+        let (head, rest) = V6.split_at(V6.len() - 8);
+        assert_eq!(icrc_of_parts(&hex(head), &hex(rest)), 0xa405_aaf5);
         assert_eq!(icrc(&hex(V1)), 0x30af_e926);
     }
 

@@ -5,7 +5,7 @@
 //! and its node, and whoever calls such an address looks for the port: no daemon, no file, and a
 //! process that ends leaves nothing.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixDatagram};
 
@@ -44,7 +44,7 @@ pub(super) fn find(peer: SocketAddr, space: u16) -> Option<IpAddr> {
         return Some(ip);
     }
     let found = behind(&sockets, &name(space, peer.port()));
-    found?.parse::<Ipv4Addr>().ok().map(IpAddr::V4)
+    found?.parse().ok()
 }
 
 #[cfg(test)]
