@@ -94,10 +94,11 @@ find_qemu() {
             --setup-hook='printf "%s\n" "Package: *" "Pin: release n='$SUITE'-backports" \
                 "Pin-Priority: 500" >"$1/etc/apt/preferences.d/backports"'
     fi
-    export QEMU_MODULE_DIR=$lib/qemu
+    # Where it looks for all of its files, beside what runs it: without, it takes modules of the
+    # host's QEMU for those that were not unpacked, and does not start.
+    ln -sfn ../../.. "$lib/qemu-bundle"
     QEMU=("$lib/ld-linux-x86-64.so.2" --library-path "$lib:$lib/pulseaudio"
-        "$cache/qemu/usr/bin/$own" -L "$cache/qemu/usr/share/qemu"
-        -L "$cache/qemu/usr/share/seabios")
+        "$cache/qemu/usr/bin/$own")
     "${QEMU[@]}" -device help 2>/dev/null | grep -q '"vfio-user-pci"' ||
         skip "the QEMU below $cache/qemu has no vfio-user-pci"
 }

@@ -4,10 +4,11 @@
 //! 4791 and, over IPv4, identification 0 and "don't fragment", as Linux sends from a socket that is
 //! not connected and does path MTU discovery. A receiver knows all of what it covers over IPv6, and
 //! the port checks it. Over IPv4 the identification stays unknown, and rdma_rxe sends one that is
-//! not 0: there the packet is believed, because the UDP checksum has covered it, and gets an ICRC
-//! that is right. TOS and TTL, or traffic class and hop limit, are not covered, and those that
+//! not 0: there the packet is believed, and gets an ICRC that is right. The UDP checksum has covered
+//! what a socket sent, and nothing but Ethernet's what an adapter or rdma_rxe did. TOS and TTL, or traffic class and hop limit, are not covered, and those that
 //! arrive are lost. Source: reference 7.3, 9.7.
 
+use std::ffi::c_int;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, UdpSocket};
 
@@ -51,23 +52,24 @@ pub(super) enum Sent {
 pub(super) fn bind(address: &Address) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind(address.socket(address.ip, ROCE_PORT))?;
     socket.set_nonblocking(true)?;
-    discover_mtu(&socket, address.ip.is_ipv4())?;
+    // Whole packets only; over IPv4 that is "don't fragment", and with it identification 0.
+    if address.ip.is_ipv4() {
+        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    } else {
+        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        // RoCE's own senders leave the UDP checksum out: the ICRC covers more.
+        set(&socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+    }
     // As much as the system gives: fewer datagrams are lost.
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
     let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
     Ok(socket)
 }
 
-/// Has the system send whole packets only; over IPv4 it sets "don't fragment", and with it
-/// identification 0.
-#[expect(unsafe_code, reason = "a socket option that no safe function of the libraries has")]
-fn discover_mtu(socket: &UdpSocket, is_v4: bool) -> io::Result<()> {
+/// Sets an option of a socket that is an `int`.
+#[expect(unsafe_code, reason = "socket options that no safe function of the libraries has")]
+fn set(socket: &UdpSocket, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     use std::os::fd::AsRawFd;
-    let (level, option, value) = if is_v4 {
-        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)
-    } else {
-        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)
-    };
     // SAFETY: the descriptor is open, and the value is an `int` that lives through the call.
     let failed = unsafe {
         libc::setsockopt(
