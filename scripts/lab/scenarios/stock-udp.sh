@@ -74,6 +74,26 @@ connections() {
         "${OUR_RUN[@]}" "${rping[@]}" -c -a "$THEIRS"
 }
 
+# A group, from either end to the other: mckey, which on Soft-RoCE does not wait until its datagrams
+# are sent.
+groups() {
+    local group=239.1.2.3 READY=has_joined tool
+    tool=(mckey -m "$group" -C 10 -S 1000)
+    meet "$OURS <- rxe0  $group" "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -- \
+        python3 /host/lab/multicast.py rxe0 "$STOCK_GID" "$group" 10 1000
+    meet "rxe0 <- $OURS  $group" "${tool[@]}" -b "$THEIRS" -- "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -s
+}
+has_joined() { grep -qs 'joined dgid' /run/server.log; }
+
+# Two of ours on one machine, which meet by a ring.
+among_ours() {
+    local other=(ip netns exec ours /run/cxctl run --address "$1") rping=(rping -C 5 -V -S 1000)
+    meet "$OURS <- $1  rping" "${OUR_RUN[@]}" "${rping[@]}" -s -a "$OURS" -- \
+        "${other[@]}" "${rping[@]}" -c -a "$OURS"
+    meet "$OURS <- $1  ibv_ud_pingpong" "${OUR_RUN[@]}" ibv_ud_pingpong -g 0 -c -n 50 -- \
+        "${other[@]}" ibv_ud_pingpong -g 0 -c -n 50 10.2.0.2
+}
+
 cp /host/cxctl /host/libibverbs.so /run/
 must modprobe rdma_ucm
 must modprobe rdma_rxe
@@ -86,16 +106,18 @@ must within ip link set veth1 up
 OF=()
 addresses veth0 10.2.0.1/24 fd02::1/64 fe80::1/64
 OF=(-n ours)
-addresses veth1 10.2.0.2/24 fd02::2/64 fe80::2/64
+addresses veth1 10.2.0.2/24 fd02::2/64 fd02::3/64 fe80::2/64
 must rdma link add rxe0 type rxe netdev veth0
 
 zeros=0000:0000:0000:0000:0000
 ends 10.2.0.2 10.2.0.1 "$zeros:ffff:0a02:0001"
 programs
 connections
+groups
 ends fd02::2 fd02::1 "fd02:$zeros:0000:0001"
 programs
 connections
+among_ours fd02::3
 ends fe80::2%veth1 fe80::1 "fe80:$zeros:0000:0001"
 both -d -g ibv_rc_pingpong -c -n 50 -s 100000
 both -d -g ibv_ud_pingpong -c -n 50 -s 1000

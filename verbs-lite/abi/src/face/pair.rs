@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::mr::{Buffers, Sge};
 use ferrocx_verbs_lite::{
-    Completion, CqEntry, Failure, Qp, Received, RecvInfo, SendFlags, Sent, Spread, Srq, Wc,
+    Completion, CqEntry, Failure, Gid, Qp, Received, RecvInfo, SendFlags, Sent, Spread, Srq, Wc,
     WcOpcode, WrongCompletion,
 };
 
 use super::lock::Lock;
 use super::rules::Rules;
 use crate::abi::{ibv_qp_attr, ibv_sge, ibv_wc, send, wc};
-use crate::node::lock;
+use crate::node::{Membership, lock};
 
 /// A scatter or gather list of the program's, as a request takes it along.
 #[derive(Debug, Clone, Copy)]
@@ -111,6 +111,8 @@ pub(super) struct Pair {
     pub(super) attr: ibv_qp_attr,
     /// Which frames are led to it.
     pub(super) rules: Rules,
+    /// The groups that it is attached to, whose packets come from other machines, too.
+    pub(super) memberships: Vec<(Gid, Membership)>,
     /// Of a queue pair over a table of work queues: where its rules lead.
     pub(super) spread: Option<Spread>,
 }

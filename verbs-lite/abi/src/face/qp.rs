@@ -25,7 +25,7 @@ use crate::abi::{
     ibv_context, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_qp_open_attr, mask, qpt,
 };
-use crate::node::lock;
+use crate::node::{Node, lock};
 
 /// The service of a queue pair.
 pub(super) fn service(qp_type: c_int) -> Result<QpType, Errno> {
@@ -118,6 +118,7 @@ fn make(
         domain: domain.pd.domain(),
         attr,
         rules: Rules::default(),
+        memberships: Vec::new(),
         spread: None,
     };
     let member = Arc::new(Member { pair: Lock::new(pair), index: Some(index) });
@@ -197,7 +198,9 @@ pub(super) fn create_target(
     let qp = domain.core.xrcd.create_target()?;
     let number = qp.qpn().0;
     let rules = Rules::default();
-    let pair = Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, spread: None };
+    let (memberships, spread) = (Vec::new(), None);
+    let pair =
+        Pair { qp, srq: None, signals_all: false, domain: 0, attr, rules, memberships, spread };
     let member = Arc::new(Member { pair: Lock::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.one()]);
@@ -317,12 +320,34 @@ pub(crate) unsafe extern "C" fn ibv_query_qp_data_in_order(
 unsafe fn with_group(
     qp: *mut ibv_qp,
     gid: *const [u8; 16],
-    run: impl FnOnce(&mut Pair, Gid) -> Result<(), Errno>,
+    run: impl FnOnce(&Arc<Node>, &mut Pair, Gid) -> Result<(), Errno>,
 ) -> c_int {
     let (queue_pair, gid) = promised!((QueuePair::of(qp), Gid(*gid)));
     tried!(queue_pair.shared.here());
     let mut pair = queue_pair.member.pair.lock();
-    number(run(&mut pair, gid))
+    number(run(&queue_pair.shared.node, &mut pair, gid))
+}
+
+fn attach(node: &Arc<Node>, pair: &mut Pair, group: Gid) -> Result<(), Errno> {
+    pair.qp.attach_multicast(group)?;
+    if pair.memberships.iter().any(|(known, _)| *known == group) {
+        return Ok(());
+    }
+    match node.join(group.ip()) {
+        Ok(membership) => pair.memberships.push((group, membership)),
+        Err(error) => {
+            tracing::info!(%group, %error, "the port cannot be a member of the group");
+            pair.qp.detach_multicast(group)?;
+            return Err(Errno(libc::ENOMEM));
+        }
+    }
+    Ok(())
+}
+
+fn detach(pair: &mut Pair, group: Gid) -> Result<(), Errno> {
+    pair.qp.detach_multicast(group)?;
+    pair.memberships.retain(|(known, _)| *known != group);
+    Ok(())
 }
 
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(
@@ -330,7 +355,7 @@ pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     gid: *const [u8; 16],
     _lid: u16,
 ) -> c_int {
-    promised!(with_group(qp, gid, |pair, gid| Ok(pair.qp.attach_multicast(gid)?)))
+    promised!(with_group(qp, gid, attach))
 }
 
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(
@@ -338,7 +363,7 @@ pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     gid: *const [u8; 16],
     _lid: u16,
 ) -> c_int {
-    promised!(with_group(qp, gid, |pair, gid| Ok(pair.qp.detach_multicast(gid)?)))
+    promised!(with_group(qp, gid, |_, pair, gid| detach(pair, gid)))
 }
 
 pub(super) unsafe extern "C" fn open_qp(

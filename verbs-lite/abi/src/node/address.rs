@@ -6,9 +6,12 @@
 //! | IPv4 | `02:00`, then the address |
 //! | IPv6, link-local and made of a MAC address | that one: both are told from each other's |
 //! | IPv6, any other | `06`, then 40 bits of a hash |
+//! | of a group | as everywhere |
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
+
+use ferrocx_core::MacAddr;
 
 use super::invalid;
 
@@ -20,7 +23,7 @@ const OF_V6: u8 = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
-    /// The interface of a link-local address of IPv6, or 0.
+    /// The interface of an address of IPv6, as far as it is known, or 0.
     pub(super) scope: u32,
 }
 
@@ -58,7 +61,9 @@ impl Address {
         if v6.is_unicast_link_local() && found.scope_id() == 0 {
             return Err(bad());
         }
-        Ok(Self { ip, scope: found.scope_id() })
+        let table = std::fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
+        let scope = Some(found.scope_id()).filter(|scope| *scope != 0);
+        Ok(Self { ip, scope: scope.or_else(|| interface_of(v6, &table)).unwrap_or(0) })
     }
 
     pub(super) fn mac(&self) -> [u8; 6] {
@@ -68,12 +73,24 @@ impl Address {
     /// A UDP port at an address that is reached from this one.
     pub(super) fn socket(&self, ip: IpAddr, port: u16) -> SocketAddr {
         match ip {
-            IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast() => {
                 SocketAddrV6::new(ip, port, 0, self.scope).into()
             }
             _ => SocketAddr::new(ip, port),
         }
     }
+}
+
+/// The interface that has an address, by the system's table of them: an address without colons,
+/// then the number. Source: Linux `if6_seq_show`.
+fn interface_of(ip: Ipv6Addr, table: &str) -> Option<u32> {
+    let of = |line: &str| {
+        let (address, rest) = line.split_once(' ')?;
+        let is_own = u128::from_str_radix(address, 16).ok()? == ip.to_bits();
+        let number = rest.split_whitespace().next().filter(|_| is_own)?;
+        u32::from_str_radix(number, 16).ok()
+    };
+    table.lines().find_map(of)
 }
 
 /// The MAC address that a link-local address was made of. Source: RFC 4291, appendix A.
@@ -83,8 +100,11 @@ fn mac_inside(ip: Ipv6Addr) -> Option<[u8; 6]> {
     is_one.then_some([a ^ 2, b, c, d, e, f])
 }
 
-/// MAC address of the port with an IP address.
+/// MAC address of the port, or the group, with an IP address.
 pub(crate) fn mac_of(ip: IpAddr) -> [u8; 6] {
+    if let Some(group) = MacAddr::of_group(ip) {
+        return group.0;
+    }
     match ip {
         IpAddr::V4(ip) => {
             let ([first, second], [a, b, c, d]) = (OF_V4, ip.octets());
@@ -136,6 +156,8 @@ mod tests {
     #[test]
     fn every_address_has_a_mac_address_that_peers_can_tell() {
         assert_eq!(mac_of(ip("127.88.0.1")), [2, 0, 127, 88, 0, 1]);
+        assert_eq!(mac_of(ip("239.1.2.3")), [1, 0, 0x5e, 1, 2, 3]);
+        assert_eq!(mac_of(ip("ff05::5")), [0x33, 0x33, 0, 0, 0, 5]);
         // Of the port above, of an interface, of one that no unicast frame could reach.
         assert_eq!(mac_of(ip("fe80::7fff:fe58:1")), [2, 0, 0x7f, 0x58, 0, 1]);
         assert_eq!(mac_of(ip("fe80::42:acff:fe11:2")), [2, 0x42, 0xac, 0x11, 0, 2]);
@@ -170,7 +192,7 @@ mod tests {
         let read = |text: &str| Address::read(text).map(|address| (address.ip, address.scope));
         assert_eq!(read("127.0.0.1").unwrap(), (ip("127.0.0.1"), 0));
         assert_eq!(read("::ffff:10.0.0.2").unwrap(), (ip("10.0.0.2"), 0));
-        assert_eq!(read("fd00::2").unwrap(), (ip("fd00::2"), 0));
+        assert_eq!(read("2001:db8::2").unwrap(), (ip("2001:db8::2"), 0), "nobody's");
         assert_eq!(read("fe80::2%lo").unwrap(), (ip("fe80::2"), 1));
         assert_eq!(read("fe80::2%1").unwrap(), (ip("fe80::2"), 1));
         let wrong = ["", "host", "::", "0.0.0.0", "224.0.0.1", "ff02::1", "fe80::2", "fe80::2%nix"];
@@ -178,7 +200,12 @@ mod tests {
             let error = read(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("FERROCX_IP is {text};")), "{error}");
         }
+        let table = "00000000000000000000000000000001 01 80 10 80       lo\n\
+                     fd000000000000000000000000000002 1c 40 00 80     eth0\n";
+        assert_eq!(interface_of("fd00::2".parse().unwrap(), table), Some(28));
+        assert_eq!(interface_of("fd00::3".parse().unwrap(), table), None);
         let address = Address::read("fe80::2%lo").unwrap();
+        assert_eq!(address.socket(ip("ff02::3"), 7).to_string(), "[ff02::3%1]:7");
         assert_eq!(address.socket(ip("fe80::3"), 7).to_string(), "[fe80::3%1]:7");
         assert_eq!(address.socket(ip("fd00::3"), 7).to_string(), "[fd00::3]:7");
     }

@@ -11,6 +11,7 @@ mod adapter;
 mod address;
 mod children;
 mod events;
+mod groups;
 mod hub;
 mod links;
 mod live;
@@ -23,6 +24,7 @@ mod wire;
 
 pub(crate) use children::{MESSAGE_BYTES, Requests};
 pub(crate) use events::Listener;
+pub(crate) use groups::Membership;
 pub(crate) use hub::{Hub, Mailbox};
 pub(crate) use links::Known;
 

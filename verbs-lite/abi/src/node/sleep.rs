@@ -96,11 +96,11 @@ impl Node {
             Some(There::Records | There::PutOff) => longest.min(GLANCE),
         };
         let timeout = Timespec::try_from(timeout).ok();
-        let (local, remote) = sockets.map(Sockets::fds).unzip();
+        let (local, remotes) = sockets.map(Sockets::fds).unzip();
         // A call that is there already is for whoever polls.
         let local = local.filter(|_| calls_from_ns == 0);
-        let remote = remote.flatten().filter(|_| hears_remote);
-        let all = fds.iter().copied().chain(local).chain(remote);
+        let remotes = remotes.into_iter().flatten().flatten().filter(|_| hears_remote);
+        let all = fds.iter().copied().chain(local).chain(remotes);
         let mut polled: Vec<_> =
             all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let was_called = poll(&mut polled, timeout.as_ref())? > 0;

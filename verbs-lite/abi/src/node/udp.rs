@@ -14,7 +14,10 @@ use std::net::{IpAddr, UdpSocket};
 
 use ferrocx_model::roce::icrc::{icrc, icrc_of_parts};
 use ferrocx_net::checksum;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg_addr};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg_addr,
+    socket_with, sockopt,
+};
 
 use super::address::{Address, mac_of};
 
@@ -49,21 +52,59 @@ pub(super) enum Sent {
 }
 
 /// Takes the RoCE port of an address.
-pub(super) fn bind(address: &Address) -> io::Result<UdpSocket> {
-    let socket = UdpSocket::bind(address.socket(address.ip, ROCE_PORT))?;
+pub(super) fn bind(own: &Address) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(own.socket(own.ip, ROCE_PORT))?;
+    prepare(&socket, own)?;
+    // Other processes of this machine have had the frame.
+    match own.ip {
+        IpAddr::V4(_) => socket.set_multicast_loop_v4(false)?,
+        IpAddr::V6(_) => {
+            socket.set_multicast_loop_v6(false)?;
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, own.scope as c_int)?;
+        }
+    }
+    Ok(socket)
+}
+
+/// Takes what comes to RoCE's port for a group, by the interface of the port's address; others may
+/// do so, too.
+pub(super) fn bind_group(own: &Address, group: IpAddr) -> io::Result<UdpSocket> {
+    let family = if own.ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    rustix::net::bind(&socket, &own.socket(group, ROCE_PORT))?;
+    let socket = UdpSocket::from(socket);
+    prepare(&socket, own)?;
+    match (group, own.ip) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => {
+            set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
+            socket.join_multicast_v4(&group, &own)?;
+        }
+        (IpAddr::V6(group), IpAddr::V6(_)) => {
+            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0)?;
+            socket.join_multicast_v6(&group, own.scope)?;
+        }
+        // The port has no address of the group's family.
+        _ => return Err(ErrorKind::AddrNotAvailable.into()),
+    }
+    Ok(socket)
+}
+
+/// Sets what every socket of the port needs.
+fn prepare(socket: &UdpSocket, own: &Address) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     // Whole packets only; over IPv4 that is "don't fragment", and with it identification 0.
-    if address.ip.is_ipv4() {
-        set(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
+    if own.ip.is_ipv4() {
+        set(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO)?;
     } else {
-        set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
+        set(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO)?;
         // RoCE's own senders leave the UDP checksum out: the ICRC covers more.
-        set(&socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
+        set(socket, libc::IPPROTO_UDP, libc::UDP_NO_CHECK6_RX, 1)?;
     }
     // As much as the system gives: fewer datagrams are lost.
-    let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER_BYTES);
-    let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER_BYTES);
-    Ok(socket)
+    let _ = sockopt::set_socket_recv_buffer_size(socket, BUFFER_BYTES);
+    let _ = sockopt::set_socket_send_buffer_size(socket, BUFFER_BYTES);
+    Ok(())
 }
 
 /// Sets an option of a socket that is an `int`.
@@ -206,14 +247,14 @@ fn frame_of(frame: &mut [u8], len: usize, from: (IpAddr, u16), to: IpAddr) -> Op
     Some(end)
 }
 
-/// The next packet that arrived, as a frame for the port of `own`; its bytes.
-pub(super) fn receive(socket: &UdpSocket, own: IpAddr, frame: &mut [u8]) -> Option<usize> {
+/// The next packet that arrived, as a frame for the port, or the group, at `to`; its bytes.
+pub(super) fn receive(socket: &UdpSocket, to: IpAddr, frame: &mut [u8]) -> Option<usize> {
     loop {
-        let room = frame.get_mut(packet_at(own.is_ipv4())..)?;
+        let room = frame.get_mut(packet_at(to.is_ipv4())..)?;
         let (len, from) = socket.recv_from(room).ok()?;
         // Anything shorter is no RoCE, and the next one may be.
         if len >= MIN_BYTES
-            && let Some(bytes) = frame_of(frame, len, (from.ip(), from.port()), own)
+            && let Some(bytes) = frame_of(frame, len, (from.ip(), from.port()), to)
         {
             return Some(bytes);
         }

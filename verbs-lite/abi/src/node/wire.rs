@@ -10,6 +10,8 @@
 //! - Beyond it, by UDP port 4791, where what follows the UDP header is RoCEv2 as any adapter or
 //!   rdma_rxe speaks it. A full receive buffer loses packets, as networks do.
 //!
+//! What is for a group goes to all ports of this machine, and beyond it to the group ([`Groups`]).
+//!
 //! Source: reference 9.7.
 
 use std::collections::hash_map::Entry;
@@ -24,6 +26,7 @@ use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
 use super::address::{Address, ip_of, mac_of};
+use super::groups::Groups;
 use super::local::{self, Came, LocalSocket, Told};
 use super::lock;
 use super::ring::{QUIET_NS, Receiver, Ring, Sender};
@@ -53,6 +56,7 @@ pub(crate) struct Sockets {
     local: LocalSocket,
     /// `None` where another program has the port, rdma_rxe for one: then this machine is all.
     remote: Option<UdpSocket>,
+    pub(super) groups: Groups,
     /// The rings of the wire, for whoever sleeps until something comes.
     rings: Mutex<Rings>,
     /// Something has come to a socket.
@@ -81,14 +85,20 @@ impl Sockets {
             Err(error) => return Err(error),
         };
         let (rings, has_come) = (Mutex::default(), AtomicBool::new(false));
-        let has_put_off = AtomicBool::new(false);
-        Ok(Self { address, local, remote, rings, has_come, has_put_off })
+        let (has_put_off, groups) = (AtomicBool::new(false), Groups::default());
+        Ok(Self { address, local, remote, groups, rings, has_come, has_put_off })
     }
 
-    /// The descriptor that is readable when a process of this machine calls, and the one that is
+    /// The descriptor that is readable when a process of this machine calls, and those that are
     /// when a packet has come from another machine.
-    pub(crate) fn fds(&self) -> (BorrowedFd<'_>, Option<BorrowedFd<'_>>) {
-        (self.local.as_fd(), self.remote.as_ref().map(AsFd::as_fd))
+    pub(crate) fn fds(&self) -> (BorrowedFd<'_>, [Option<BorrowedFd<'_>>; 2]) {
+        (self.local.as_fd(), [self.remote.as_ref().map(AsFd::as_fd), self.groups.fd()])
+    }
+
+    /// The next packet from another machine, as a frame; its bytes.
+    fn receive(&self, frame: &mut [u8]) -> Option<usize> {
+        let own = udp::receive(self.remote.as_ref()?, self.address.ip, frame);
+        own.or_else(|| self.groups.receive(frame))
     }
 
     /// Whether a process of this machine has an address.
@@ -346,11 +356,20 @@ impl HostWire {
         }
     }
 
-    /// Sends a frame for a group to every port of this machine, and by UDP to none.
+    /// Sends a frame for a group to every port of this machine, and beyond it.
     fn send_to_all(&mut self) {
-        let own = self.sockets.address.ip;
-        for ip in local::ports().into_iter().filter(|ip| *ip != own) {
+        let own = self.sockets.address;
+        for ip in local::ports().into_iter().filter(|ip| *ip != own.ip) {
             self.send_to(mac_of(ip), Fcs::Good);
+        }
+        let frame = &self.out[..self.len];
+        let is_for_group = || udp::destination(frame).is_some_and(|ip| ip.is_multicast());
+        if let Some(remote) = &self.sockets.remote
+            && !own.ip.is_loopback()
+            && is_for_group()
+        {
+            // Without room it is lost, as any datagram may be.
+            let _ = udp::send(remote, &own, frame);
         }
     }
 
@@ -540,12 +559,9 @@ impl Wire for HostWire {
         {
             return Some(Received { bytes: &self.inbox[..len], fcs });
         }
-        let frame = match (datagram, &self.sockets.remote) {
-            (Some(len), _) => 1..1 + len,
-            (None, Some(remote)) => {
-                0..udp::receive(remote, self.sockets.address.ip, &mut self.inbox)?
-            }
-            (None, None) => return None,
+        let frame = match datagram {
+            Some(len) => 1..1 + len,
+            None => 0..self.sockets.receive(&mut self.inbox)?,
         };
         // There may be more.
         self.look_ns = 0;

@@ -8,7 +8,7 @@ use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
 use ferrocx_verbs_lite::{Gid, Path, Qpn, RtrAttr, RtsAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::id::{Id, Life, about, ah_attr};
+use super::id::{Id, Joined, Life, about, ah_attr};
 use super::kernel::*;
 use super::{Service, Table, places};
 use crate::abi::{access, mask, qps, qpt};
@@ -476,18 +476,21 @@ impl Service {
         })
     }
 
-    /// Joins a group: on this wire there is nobody to tell, and the program attaches its queue
-    /// pair.
+    /// Joins a group; the program attaches its queue pair by itself.
     fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
         let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
         let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
+        let membership = self.node.join(group).map_err(|error| {
+            tracing::info!(%group, %error, "the port cannot be a member of the group");
+            Errno(libc::ENOMEM)
+        })?;
         let mut table = lock(&self.table);
         let number = table.new_number();
         let Table { channels, ids, .. } = &mut *table;
         let id = ids.get_mut(&command.id).ok_or(Errno(libc::ENOENT))?;
         let channel = channels.get_mut(&id.channel).ok_or(Errno(libc::EBADF))?;
         answer(command.response, room, &rdma_ucm_create_id_resp { id: number })?;
-        id.groups.insert(number, 0);
+        id.groups.insert(number, Joined { reported: 0, _membership: membership });
         let mut joined = about(command.id, event::MULTICAST_JOIN);
         (joined.is_group, joined.response.id) = (true, number);
         joined.response.uid = command.uid;
@@ -506,12 +509,13 @@ impl Service {
         let Table { channels, ids, .. } = &mut *table;
         let left = ids
             .values_mut()
-            .find_map(|id| id.groups.remove(&command.id).map(|reported| (id.channel, reported)));
-        let (channel, events_reported) = left.ok_or(Errno(libc::ENOENT))?;
+            .find_map(|id| id.groups.remove(&command.id).map(|joined| (id.channel, joined)));
+        let (channel, joined) = left.ok_or(Errno(libc::ENOENT))?;
         if let Some(channel) = channels.get_mut(&channel) {
             channel.take(|event| event.is_group && event.response.id == command.id);
         }
         drop(table);
+        let events_reported = joined.reported;
         answer(command.response, room, &rdma_ucm_destroy_id_resp { events_reported })
     }
 

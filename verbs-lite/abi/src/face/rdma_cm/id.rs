@@ -17,7 +17,7 @@ use super::kernel::{
 };
 use super::port::{Asked, Family, Port, Request};
 use super::{Event, TIME_WAIT, Table};
-use crate::node::{Node, lock};
+use crate::node::{Membership, Node, lock};
 
 /// What an id is.
 #[derive(Debug)]
@@ -88,8 +88,16 @@ pub(super) struct Id {
     pub(super) ack_timeout: Option<u8>,
     /// Events that the program has taken.
     pub(super) reported: u32,
-    /// Groups that it has joined, and the events about each that the program has taken.
-    pub(super) groups: HashMap<u32, u32>,
+    /// Groups that it has joined.
+    pub(super) groups: HashMap<u32, Joined>,
+}
+
+/// A group that an id has joined.
+#[derive(Debug)]
+pub(super) struct Joined {
+    /// Events about it that the program has taken.
+    pub(super) reported: u32,
+    pub(super) _membership: Membership,
 }
 
 /// An event about an id, without what it says besides.
@@ -179,8 +187,8 @@ impl Id {
 
     /// Counts an event about a group, too.
     pub(super) fn count_group(&mut self, group: u32) {
-        if let Some(reported) = self.groups.get_mut(&group) {
-            *reported += 1;
+        if let Some(joined) = self.groups.get_mut(&group) {
+            joined.reported += 1;
         }
     }
 }
