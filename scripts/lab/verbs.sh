@@ -72,7 +72,7 @@ meet() {
     while [ "$1" != -- ]; do server+=("$1"); shift; done
     shift
     until_true 10 is_quiet || step 'something listens already'
-    rm -f /run/client.log
+    rm -f /run/server.log /run/client.log
     timeout "${LIMIT:-40}" "${server[@]}" >/run/server.log 2>&1 &
     pid=$!
     until_true 20 is_ready "$pid" && kill -0 "$pid" 2>/dev/null || status=1

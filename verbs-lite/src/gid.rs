@@ -153,6 +153,9 @@ impl GidTable {
 impl GidEntry {
     /// The route from this address: the peer is on its subnet, or behind its gateway.
     fn route(&self, remote: Gid) -> Result<Route, VerbsError> {
+        if self.gid.ip().is_ipv4() != remote.ip().is_ipv4() {
+            return Err(VerbsError::NoRoute { remote });
+        }
         let is_on_link = self.gid.shares_prefix(&remote, self.config.prefix_len);
         let gateway = self.config.gateway.filter(|_| !remote.is_link_local());
         let next_hop = if is_on_link { Some(remote.ip()) } else { gateway };

@@ -42,6 +42,19 @@ fn the_longest_subnet_wins_then_the_gateway() {
 }
 
 #[test]
+fn an_address_reaches_none_of_the_other_family() {
+    // Every peer of their family is on the link.
+    for (own, there, not) in
+        [("fd00::1", "fd01::2", "10.0.0.2"), ("10.0.0.1", "11.0.0.2", "fd01::2")]
+    {
+        let entry = entry(0, own, 0, None).unwrap();
+        let route = |to: &str| entry.route(to.parse::<IpAddr>().unwrap().into());
+        assert_eq!(route(there).unwrap().next_hop.to_string(), there);
+        assert!(matches!(route(not), Err(VerbsError::NoRoute { .. })), "{own} to {not}");
+    }
+}
+
+#[test]
 fn a_table_entry_is_literal() {
     let bytes = address_of(&entry(0, "10.0.0.1", 8, None).unwrap()).0;
     let mut expected = [0; 32];

@@ -78,7 +78,7 @@ connections() {
 # are sent.
 groups() {
     local group=239.1.2.3 READY=has_joined tool
-    tool=(mckey -m "$group" -C 10 -S 1000)
+    tool=(stdbuf -oL mckey -m "$group" -C 10 -S 1000)
     meet "$OURS <- rxe0  $group" "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -- \
         python3 /host/lab/multicast.py rxe0 "$STOCK_GID" "$group" 10 1000
     meet "rxe0 <- $OURS  $group" "${tool[@]}" -b "$THEIRS" -- "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -s

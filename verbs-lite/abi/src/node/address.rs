@@ -121,28 +121,32 @@ pub(crate) fn mac_of(ip: IpAddr) -> [u8; 6] {
     }
 }
 
-/// The port that a frame to a MAC address is for: the one that its packet names, if it names one,
-/// or the one of `ports`, those of this machine, or the one whose IPv4 address it is made of.
+/// The address that a frame to a MAC address is for: the one that its packet names, if it names
+/// one, or of one of `ports`, those of this machine, or the IPv4 address that it is made of.
 pub(super) fn ip_of(
     mac: [u8; 6],
     named: Option<IpAddr>,
     ports: impl FnOnce() -> Vec<IpAddr>,
 ) -> Option<IpAddr> {
-    let named = named.filter(|ip| mac_of(*ip) == mac);
-    match named {
-        // Perhaps another name of a port of this machine.
-        Some(IpAddr::V6(ip)) if mac_inside(ip).is_some() => {}
-        Some(ip) => return Some(ip),
-        None => {}
-    }
-    let is_of_port = mac[..2] == OF_V4 || mac[0] == OF_V6;
-    let port =
-        is_of_port.then(ports).and_then(|ports| ports.into_iter().find(|ip| mac_of(*ip) == mac));
+    let of_port = || {
+        let is_of_port = mac[..2] == OF_V4 || mac[0] == OF_V6;
+        is_of_port.then(ports)?.into_iter().find(|ip| mac_of(*ip) == mac)
+    };
     let v4 = || {
         let [a, b, c, d, e, f] = mac;
         ([a, b] == OF_V4).then(|| Ipv4Addr::new(c, d, e, f).into())
     };
-    port.or(named).or_else(v4)
+    named.filter(|ip| mac_of(*ip) == mac).or_else(of_port).or_else(v4)
+}
+
+/// The one of `ports`, those of this machine, that has a link-local address besides its own.
+pub(super) fn port_behind(
+    link_local: IpAddr,
+    ports: impl FnOnce() -> Vec<IpAddr>,
+) -> Option<IpAddr> {
+    let IpAddr::V6(ip) = link_local else { return None };
+    let mac = mac_inside(ip)?;
+    ports().into_iter().find(|port| *port != link_local && mac_of(*port) == mac)
 }
 
 #[cfg(test)]
@@ -174,10 +178,6 @@ mod tests {
         for named in ["10.0.0.2", "fd00::2", "fe80::2"].map(ip) {
             assert_eq!(ip_of(mac_of(named), Some(named), none), Some(named));
         }
-        let link_local = ip("fe80::7fff:fe58:1");
-        let mac = mac_of(link_local);
-        assert_eq!(ip_of(mac, Some(link_local), ports), Some(ip("127.88.0.1")));
-        assert_eq!(ip_of(mac, Some(link_local), Vec::new), Some(link_local), "of another machine");
         // Frames that programs made name nobody, or somebody else.
         assert_eq!(ip_of(mac_of(ip("fd00::1")), None, ports), Some(ip("fd00::1")));
         assert_eq!(ip_of(mac_of(ip("fd00::3")), Some(ip("fd00::1")), ports), None);
@@ -185,6 +185,20 @@ mod tests {
         assert_eq!(ip_of([0x52, 0x54, 0, 1, 2, 3], Some(ip("10.0.0.2")), none), None);
         let far = ip("fe80::42:acff:fe11:2");
         assert_eq!(ip_of(mac_of(far), Some(far), none), Some(far));
+    }
+
+    #[test]
+    fn a_port_is_known_by_its_link_local_address_too() {
+        let ports = || vec![ip("127.88.0.1"), ip("fd00::1"), ip("fe80::42:acff:fe11:2")];
+        for (link_local, port) in
+            [("fe80::7fff:fe58:1", "127.88.0.1"), ("fe80::49e:7bff:fe76:8b", "fd00::1")]
+        {
+            assert_eq!(port_behind(ip(link_local), ports), Some(ip(port)));
+        }
+        for none in ["fe80::42:acff:fe11:2", "fe80::42:acff:fe11:3", "fe80::1"] {
+            assert_eq!(port_behind(ip(none), ports), None, "{none}");
+        }
+        assert_eq!(port_behind(ip("127.88.0.1"), || unreachable!()), None);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(crate) use links::Known;
 
 use std::fs::File;
 use std::io::BufWriter;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::yield_now;
@@ -432,6 +432,16 @@ impl Node {
         }
         let route = self.context.route_from(from.gid, to).ok()?;
         Some(Path::new(route, MacAddr(mac_of(to.ip()))))
+    }
+
+    /// An address with the interface of the port's, where it has to have one.
+    pub(crate) fn scoped(&self, address: SocketAddr) -> SocketAddr {
+        match (address, &self.model) {
+            (SocketAddr::V6(v6), Some(model)) if v6.scope_id() == 0 => {
+                model.sockets.address.socket(address.ip(), address.port())
+            }
+            _ => address,
+        }
     }
 
     /// Whether the process that had an address of this machine alone has ended.

@@ -5,7 +5,8 @@
 //! not connected and does path MTU discovery. A receiver knows all of what it covers over IPv6, and
 //! the port checks it. Over IPv4 the identification stays unknown, and rdma_rxe sends one that is
 //! not 0: there the packet is believed, and gets an ICRC that is right. The UDP checksum has covered
-//! what a socket sent, and nothing but Ethernet's what an adapter or rdma_rxe did. TOS and TTL, or traffic class and hop limit, are not covered, and those that
+//! what a socket sent, and nothing but Ethernet's what an adapter or rdma_rxe did. Of what is sent
+//! the system chooses TOS and TTL, 1 to a group; TOS and TTL, or traffic class and hop limit, are not covered, and those that
 //! arrive are lost. Source: reference 7.3, 9.7.
 
 use std::ffi::c_int;
@@ -68,26 +69,44 @@ pub(super) fn bind(own: &Address) -> io::Result<UdpSocket> {
 
 /// Takes what comes to RoCE's port for a group, by the interface of the port's address; others may
 /// do so, too.
+///
+/// # Errors
+///
+/// [`ErrorKind::AddrNotAvailable`] for a group of another family than the port's address, or the
+/// system's reason.
 pub(super) fn bind_group(own: &Address, group: IpAddr) -> io::Result<UdpSocket> {
+    if own.ip.is_ipv4() != group.is_ipv4() {
+        return Err(ErrorKind::AddrNotAvailable.into());
+    }
     let family = if own.ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     rustix::net::bind(&socket, &own.socket(group, ROCE_PORT))?;
     let socket = UdpSocket::from(socket);
     prepare(&socket, own)?;
+    let (level, option) = match own.ip {
+        IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
+        IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
+    };
+    set(&socket, level, option, 0)?;
     match (group, own.ip) {
-        (IpAddr::V4(group), IpAddr::V4(own)) => {
-            set(&socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)?;
-            socket.join_multicast_v4(&group, &own)?;
-        }
-        (IpAddr::V6(group), IpAddr::V6(_)) => {
-            set(&socket, libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL, 0)?;
-            socket.join_multicast_v6(&group, own.scope)?;
-        }
-        // The port has no address of the group's family.
-        _ => return Err(ErrorKind::AddrNotAvailable.into()),
+        (IpAddr::V4(group), IpAddr::V4(own)) => socket.join_multicast_v4(&group, &own)?,
+        (IpAddr::V6(group), _) => socket.join_multicast_v6(&group, own.scope)?,
+        (IpAddr::V4(_), IpAddr::V6(_)) => {}
     }
     Ok(socket)
+}
+
+/// Ends a group's coming, though a child of this process may have the socket still.
+pub(super) fn leave_group(socket: &UdpSocket, own: &Address, group: IpAddr) {
+    let left = match (group, own.ip) {
+        (IpAddr::V4(group), IpAddr::V4(own)) => socket.leave_multicast_v4(&group, &own),
+        (IpAddr::V6(group), _) => socket.leave_multicast_v6(&group, own.scope),
+        (IpAddr::V4(_), IpAddr::V6(_)) => Ok(()),
+    };
+    if let Err(error) = left {
+        tracing::warn!(%group, %error, "the system is in the group still");
+    }
 }
 
 /// Sets what every socket of the port needs.
@@ -189,20 +208,33 @@ pub(super) fn opcode(frame: &[u8]) -> Option<u8> {
     frame.get(roce(frame)?).copied()
 }
 
-/// The IP address that a RoCEv2 packet is for.
-pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
+/// The IP addresses of a RoCEv2 packet, its sender's first.
+fn ends(frame: &[u8]) -> Option<[IpAddr; 2]> {
     let end = roce(frame)? - UDP;
-    if end == ETHER + V4 {
-        frame[..end].last_chunk::<4>().map(|ip| IpAddr::from(*ip))
+    let ip = &frame[ETHER..end];
+    if ip.len() == V4 {
+        let (ips, _) = ip.last_chunk::<8>()?.as_chunks::<4>();
+        Some([ips[0].into(), ips[1].into()])
     } else {
-        frame[..end].last_chunk::<16>().map(|ip| IpAddr::from(*ip))
+        let (ips, _) = ip.last_chunk::<32>()?.as_chunks::<16>();
+        Some([ips[0].into(), ips[1].into()])
     }
 }
 
-/// What a frame is as a datagram of the port at `from`: the packet without its last four bytes, and
-/// the ICRC of the headers that the system will write. `None` for what is not RoCEv2 of its family.
-fn datagram_of(frame: &[u8], from: IpAddr, to: IpAddr) -> Option<(&[u8], [u8; ICRC])> {
-    let at = roce(frame)?;
+/// The IP address that a RoCEv2 packet is for.
+pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
+    ends(frame).map(|[_, to]| to)
+}
+
+/// What a frame is as a datagram of the port at `own`: its receiver, the packet without its last
+/// four bytes, and the ICRC of the headers that the system will write. `None` for what is not
+/// RoCEv2, or from another address to one peer.
+fn datagram_of(frame: &[u8], own: IpAddr) -> Option<(IpAddr, &[u8], [u8; ICRC])> {
+    let (at, [from, to]) = (roce(frame)?, ends(frame)?);
+    // The other end of a connection looks for the address; members of a group are told who sent.
+    if from != own && !to.is_multicast() {
+        return None;
+    }
     // A short frame is padded behind its packet.
     let udp_bytes = usize::from(u16::from_be_bytes(*frame[at - 4..].first_chunk()?));
     let packet = frame.get(at..at + udp_bytes.checked_sub(UDP)?)?;
@@ -210,18 +242,14 @@ fn datagram_of(frame: &[u8], from: IpAddr, to: IpAddr) -> Option<(&[u8], [u8; IC
     let (packet, _) = packet.split_last_chunk::<ICRC>()?;
     let (bth, rest) = packet.split_at_checked(BTH)?;
     let mut head = [0; V6 + UDP + BTH];
-    let bytes = write_headers(&mut head, (from, ROCE_PORT), to, packet_bytes)?;
+    let bytes = write_headers(&mut head, (own, ROCE_PORT), to, packet_bytes)?;
     head[bytes..bytes + BTH].copy_from_slice(bth);
-    Some((packet, icrc_of_parts(&head[..bytes + BTH], rest).to_le_bytes()))
+    Some((to, packet, icrc_of_parts(&head[..bytes + BTH], rest).to_le_bytes()))
 }
 
-/// Sends a frame's packet; anything but RoCEv2 of the address's family goes nowhere.
+/// Sends a frame's packet; anything but RoCEv2 from the port's own address goes nowhere.
 pub(super) fn send(socket: &UdpSocket, own: &Address, frame: &[u8]) -> Sent {
-    let to = destination(frame);
-    let Some((to, (packet, crc))) = to.and_then(|to| Some((to, datagram_of(frame, own.ip, to)?)))
-    else {
-        return Sent::Done;
-    };
+    let Some((to, packet, crc)) = datagram_of(frame, own.ip) else { return Sent::Done };
     let parts = [IoSlice::new(packet), IoSlice::new(&crc)];
     let mut none = SendAncillaryBuffer::default();
     let to = own.socket(to, ROCE_PORT);
@@ -295,18 +323,25 @@ mod tests {
             frame[at..at + 28].fill(0x5a);
             let len = frame_of(&mut frame, 32, (from, ROCE_PORT), to).unwrap();
             assert_eq!((len, destination(&frame), opcode(&frame)), (at + 32, Some(to), Some(0x5a)));
-            let (packet, crc) = datagram_of(&frame[..len], from, to).unwrap();
-            assert_eq!(packet, [0x5a; 28]);
+            let (there, packet, crc) = datagram_of(&frame[..len], from).unwrap();
+            assert_eq!((there, packet), (to, &[0x5a; 28][..]));
             assert_eq!(crc, icrc(&frame[ETHER..len - ICRC]).to_le_bytes(), "of the same headers");
             // Of IPv4 it is made, of IPv6 it is what came.
             assert_eq!(frame[len - ICRC..len] == crc, from.is_ipv4());
             // Padding behind the packet is not part of it.
-            assert_eq!(datagram_of(&frame[..len + 5], from, to), Some((packet, crc)));
+            assert_eq!(datagram_of(&frame[..len + 5], from), Some((to, packet, crc)));
             let mut other = frame.clone();
             other[if from.is_ipv4() { 23 } else { 20 }] = 6;
             assert_eq!(destination(&other), None, "not UDP");
-            assert_eq!(datagram_of(&frame[..at - 2], from, to), None);
-            assert_eq!(datagram_of(&frame[..at + 20], from, to), None, "it is cut");
+            assert_eq!(datagram_of(&frame[..at - 2], from), None);
+            assert_eq!(datagram_of(&frame[..at + 20], from), None, "it is cut");
+            assert_eq!(datagram_of(&frame[..len], to), None, "from another address");
+            let group =
+                if from.is_ipv4() { [239, 1, 2, 3].into() } else { "ff02::5".parse().unwrap() };
+            let len = frame_of(&mut frame, 32, (from, ROCE_PORT), group).unwrap();
+            let (_, _, crc) = datagram_of(&frame[..len], to).unwrap();
+            let len = frame_of(&mut frame, 32, (to, ROCE_PORT), group).unwrap();
+            assert_eq!(crc, icrc(&frame[ETHER..len - ICRC]).to_le_bytes(), "of who sends");
         }
         let [v4, v6] = ips(["127.88.0.1", "fd00::2"]);
         assert_eq!(frame_of(&mut [0; 100], 32, (v4, 1), v6), None, "no packet has two families");

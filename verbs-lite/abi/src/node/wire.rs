@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
-use super::address::{Address, ip_of, mac_of};
+use super::address::{Address, ip_of, mac_of, port_behind};
 use super::groups::Groups;
 use super::local::{self, Came, LocalSocket, Told};
 use super::lock;
@@ -95,9 +95,12 @@ impl Sockets {
         (self.local.as_fd(), [self.remote.as_ref().map(AsFd::as_fd), self.groups.fd()])
     }
 
-    /// The next packet from another machine, as a frame; its bytes.
-    fn receive(&self, frame: &mut [u8]) -> Option<usize> {
-        let own = udp::receive(self.remote.as_ref()?, self.address.ip, frame);
+    /// The next packet from another machine, as a frame; its bytes. Groups come first when they
+    /// are told to.
+    fn receive(&self, groups_first: bool, frame: &mut [u8]) -> Option<usize> {
+        let remote = self.remote.as_ref()?;
+        let groups = groups_first.then(|| self.groups.receive(frame)).flatten();
+        let own = groups.or_else(|| udp::receive(remote, self.address.ip, frame));
         own.or_else(|| self.groups.receive(frame))
     }
 
@@ -204,6 +207,11 @@ impl Peer {
         if now_ns < self.until_ns {
             return;
         }
+        if let Way::Unknown | Way::Remote = self.way
+            && let Some(port) = port_behind(self.ip, local::ports)
+        {
+            self.ip = port;
+        }
         let is_there = match &self.way {
             // What is read shows that somebody reads.
             Way::Ring(ring) if ring.is_taken() && ring.is_drained() => true,
@@ -248,8 +256,11 @@ impl Peer {
             Way::Datagrams | Way::Remote if fcs != Fcs::Good => Told::Done,
             Way::Datagrams => sockets.local.send(self.ip, frame),
             Way::Remote => match &sockets.remote {
-                Some(remote) => return udp::send(remote, &sockets.address, frame),
-                None => Told::Done,
+                // What is for a group has gone there once.
+                Some(remote) if frame[0] & 1 == 0 => {
+                    return udp::send(remote, &sockets.address, frame);
+                }
+                Some(_) | None => Told::Done,
             },
         };
         match told {
@@ -328,8 +339,9 @@ pub(crate) struct HostWire {
     is_called: bool,
     /// In this burst an answer came: somebody here is about to be told, and may well ask for more.
     has_answer: bool,
-    /// When to look into the sockets.
+    /// When to look into the sockets, and whose turn it is among those of other machines.
     look_ns: u64,
+    groups_first: bool,
     /// What came last.
     inbox: Vec<u8>,
     lost: u64,
@@ -351,6 +363,7 @@ impl HostWire {
             is_called: false,
             has_answer: false,
             look_ns: 0,
+            groups_first: false,
             inbox: vec![0; local::DATAGRAM_BYTES],
             lost: 0,
         }
@@ -360,7 +373,7 @@ impl HostWire {
     fn send_to_all(&mut self) {
         let own = self.sockets.address;
         for ip in local::ports().into_iter().filter(|ip| *ip != own.ip) {
-            self.send_to(mac_of(ip), Fcs::Good);
+            self.send_to(mac_of(ip), Some(ip), Fcs::Good);
         }
         let frame = &self.out[..self.len];
         let is_for_group = || udp::destination(frame).is_some_and(|ip| ip.is_multicast());
@@ -374,15 +387,15 @@ impl HostWire {
     }
 
     /// Sends the frame that was built to a peer, or lets it wait.
-    fn send_to(&mut self, mac: [u8; 6], fcs: Fcs) {
+    fn send_to(&mut self, mac: [u8; 6], ip: Option<IpAddr>, fcs: Fcs) {
         let (sockets, now_ns) = (&*self.sockets, self.now_ns);
         let frame = &self.out[..self.len];
         let peer = match self.peers.entry(mac) {
             Entry::Occupied(peer) => peer.into_mut(),
             Entry::Vacant(place) => {
                 // Frames that programs made may be for anybody.
-                let named = udp::destination(frame);
-                let Some(ip) = ip_of(mac, named, local::ports) else { return };
+                let named = || ip_of(mac, udp::destination(frame), local::ports);
+                let Some(ip) = ip.or_else(named) else { return };
                 place.insert(Peer::new(ip))
             }
         };
@@ -531,7 +544,7 @@ impl Wire for HostWire {
         let to = self.out[..self.len].first_chunk::<6>().copied();
         match to.filter(|_| fcs != Fcs::Bad) {
             Some(group) if group[0] & 1 != 0 => self.send_to_all(),
-            Some(to) => self.send_to(to, fcs),
+            Some(to) => self.send_to(to, None, fcs),
             None => {}
         }
     }
@@ -561,7 +574,10 @@ impl Wire for HostWire {
         }
         let frame = match datagram {
             Some(len) => 1..1 + len,
-            None => 0..self.sockets.receive(&mut self.inbox)?,
+            None => {
+                self.groups_first = !self.groups_first;
+                0..self.sockets.receive(self.groups_first, &mut self.inbox)?
+            }
         };
         // There may be more.
         self.look_ns = 0;

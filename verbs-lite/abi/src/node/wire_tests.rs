@@ -235,3 +235,27 @@ fn an_acknowledgement_of_a_process_that_has_ended_outlasts_the_offer_of_another(
     assert_eq!(operations(&mut b, LOOK_NS), [], "it waits, and the offer is read");
     assert_eq!(operations(&mut b, LOOK_NS + WAIT_NS), [0x04, 0x11]);
 }
+
+#[test]
+fn a_port_that_was_called_by_its_link_local_address_before_it_was_there_is_found() {
+    let mut a = port([127, 89, 8, 1].into());
+    let to = IpAddr::from([127, 89, 8, 2]);
+    // Of the MAC address 02:00:7f:59:08:02.
+    let link_local: std::net::Ipv6Addr = "fe80::7fff:fe59:802".parse().unwrap();
+    let mut frame = vec![0; 82];
+    frame[..6].copy_from_slice(&mac_of(to));
+    frame[12..15].copy_from_slice(&[0x86, 0xdd, 0x60]);
+    frame[20] = 17;
+    frame[38..54].copy_from_slice(&link_local.octets());
+    frame[56..58].copy_from_slice(&4791_u16.to_be_bytes());
+    let send = |wire: &mut HostWire, now_ns: u64| {
+        wire.reserve(frame.len()).unwrap().copy_from_slice(&frame);
+        wire.commit(now_ns, Fcs::Good);
+        wire.flush(now_ns);
+    };
+    send(&mut a, 0);
+    let mut b = port(to);
+    send(&mut a, BELIEF_NS);
+    assert!(b.receive(BELIEF_NS).is_none(), "that was the offer");
+    assert_eq!(b.receive(BELIEF_NS).map(|received| received.bytes.to_vec()), Some(frame));
+}

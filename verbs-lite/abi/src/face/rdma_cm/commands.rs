@@ -183,8 +183,8 @@ impl Service {
     fn bind(&self, command: &rdma_ucm_bind_ip) -> Result<(), Errno> {
         let wanted = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
         let is_any = wanted.ip().is_unspecified();
-        let is_here = wanted.ip() == self.local()
-            || self.node.is_model() && places::is_of_machine(wanted.ip());
+        let is_here =
+            wanted.ip() == self.local() || self.node.is_model() && places::is_of_machine(wanted);
         if !is_any && !is_here {
             return Err(Errno(libc::EADDRNOTAVAIL));
         }
@@ -258,10 +258,11 @@ impl Service {
     fn query_route(&self, command: &rdma_ucm_query, room: u16) -> Result<(), Errno> {
         let mtu = self.node.context.port_attr()?.active_mtu as u32;
         let local = self.local();
+        let scoped = |address| self.node.scoped(address);
         let route = self.with(command.id, |id| {
             let mut route = rdma_ucm_query_route_resp {
-                src_addr: Address::of(id.source),
-                dst_addr: Address::of(id.peer),
+                src_addr: Address::of(id.source.map(scoped)),
+                dst_addr: Address::of(id.peer.map(scoped)),
                 ..Default::default()
             };
             if id.has_device {

@@ -3,7 +3,7 @@
 
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -140,13 +140,14 @@ structures! {
 impl Address {
     /// The address; `None` if it is of a family that this device has not.
     pub(super) fn get(&self) -> Option<SocketAddr> {
-        let [[family_0, family_1, port_0, port_1], v4, rest @ ..] = self.bytes;
+        let [[family_0, family_1, port_0, port_1], v4, rest @ .., scope] = self.bytes;
         let port = u16::from_be_bytes([port_0, port_1]);
         let ip = match i32::from(u16::from_ne_bytes([family_0, family_1])) {
             libc::AF_INET => IpAddr::from(v4),
             libc::AF_INET6 => {
                 let ip: [u8; 16] = *rest.as_flattened().first_chunk()?;
-                IpAddr::from(ip)
+                let scope = u32::from_ne_bytes(scope);
+                return Some(SocketAddrV6::new(ip.into(), port, 0, scope).into());
             }
             _ => return None,
         };
@@ -165,6 +166,9 @@ impl Address {
             IpAddr::V6(ip) => {
                 out.bytes[2..6].as_flattened_mut().copy_from_slice(&ip.octets());
             }
+        }
+        if let SocketAddr::V6(address) = address {
+            out.bytes[6] = address.scope_id().to_ne_bytes();
         }
         out
     }
@@ -193,7 +197,7 @@ mod tests {
 
     #[test]
     fn addresses_are_the_systems() {
-        for text in ["127.88.0.1:7174", "[fe80::7f:58ff:fe00:1]:80"] {
+        for text in ["127.88.0.1:7174", "[fe80::7f:58ff:fe00:1%3]:80"] {
             let address: SocketAddr = text.parse().unwrap();
             let bytes = Address::of(Some(address));
             assert_eq!(bytes.get(), Some(address));

@@ -25,8 +25,9 @@ pub(super) fn announce(space: u16, port: u16, node: IpAddr) -> Option<Place> {
 }
 
 /// Whether an address is one of this machine: one that can be bound to.
-pub(super) fn is_of_machine(ip: IpAddr) -> bool {
-    UdpSocket::bind((ip, 0)).is_ok()
+pub(super) fn is_of_machine(mut address: SocketAddr) -> bool {
+    address.set_port(0);
+    UdpSocket::bind(address).is_ok()
 }
 
 /// What stands behind a prefix in a list of Unix sockets.
@@ -40,7 +41,7 @@ pub(super) fn find(peer: SocketAddr, space: u16) -> Option<IpAddr> {
     let ip = peer.ip().to_canonical();
     let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let is_node = sockets.lines().any(|line| line.ends_with(&format!("@ferrocx-roce/{ip}")));
-    if is_node || !is_of_machine(ip) {
+    if is_node || !is_of_machine(peer) {
         return Some(ip);
     }
     let found = behind(&sockets, &name(space, peer.port()));
