@@ -12,6 +12,7 @@
 //! |---|---|---|
 //! | [`TAIL`] | sender | where the records end |
 //! | [`WANTS_ROOM`] | sender, cleared by the receiver | the sender sleeps until there is room |
+//! | [`FORM`] | sender, once | what all of these words mean: another library's may differ |
 //! | [`HEAD`] | receiver | what was taken |
 //! | [`STATE`] | receiver | [`TAKEN`] when it reads the ring, [`PRIVATE`] when nobody else looks |
 //! | [`SLEEPS`] | receiver, cleared by the sender | the receiver sleeps, and may be called from that time on |
@@ -39,10 +40,15 @@ const BYTES: u64 = WORDS as u64 * 8;
 
 const TAIL: usize = 0;
 const WANTS_ROOM: usize = 1;
+const FORM: usize = 2;
 const HEAD: usize = 16;
 const STATE: usize = 17;
 const SLEEPS: usize = 18;
 const SEEN_NS: usize = 19;
+
+/// The form of rings here: counts up whenever words, records or their marks change. A ring of
+/// another form is not taken, and its sender goes on with datagrams.
+const THIS_FORM: u64 = 1;
 
 /// The receiver reads the ring.
 const TAKEN: u64 = 1;
@@ -101,6 +107,7 @@ impl Ring {
         ftruncate(&file, BYTES)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let ring = Self(Memory::File(MmapRaw::map_raw(&file)?));
+        ring.word(FORM).store(THIS_FORM, Relaxed);
         Ok((Arc::new(ring), file))
     }
 
@@ -111,7 +118,11 @@ impl Ring {
         if !is_sealed || u64::try_from(fstat(file)?.st_size) != Ok(BYTES) {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        Ok(Arc::new(Self(Memory::File(MmapRaw::map_raw(&file)?))))
+        let ring = Self(Memory::File(MmapRaw::map_raw(&file)?));
+        if ring.word(FORM).load(Relaxed) != THIS_FORM {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        Ok(Arc::new(ring))
     }
 
     #[inline]

@@ -224,4 +224,7 @@ fn a_ring_is_handed_over_by_its_file_and_nothing_else_is_taken_for_one() {
     fcntl_add_seals(&short, SealFlags::SHRINK).unwrap();
     assert!(Ring::open(&short).is_err(), "no room");
     assert!(Ring::open(std::fs::File::open("/dev/null").unwrap()).is_err());
+    // Of a library whose rings are other ones.
+    sender.ring.word(FORM).store(THIS_FORM + 1, Relaxed);
+    assert!(Ring::open(&file).is_err());
 }

@@ -259,3 +259,19 @@ fn a_port_that_was_called_by_its_link_local_address_before_it_was_there_is_found
     assert!(b.receive(BELIEF_NS).is_none(), "that was the offer");
     assert_eq!(b.receive(BELIEF_NS).map(|received| received.bytes.to_vec()), Some(frame));
 }
+
+#[test]
+fn a_peer_that_does_not_take_the_ring_gets_datagrams() {
+    let mut a = port([127, 89, 9, 1].into());
+    let to = IpAddr::from([127, 89, 9, 2]);
+    let b = LocalSocket::bind(to).unwrap();
+    let mut inbox = vec![0; local::DATAGRAM_BYTES];
+    assert!(send(&mut a, to, 1, 0));
+    a.flush(0);
+    assert!(matches!(b.receive(&mut inbox), Some(Came::Offer(..))));
+    assert_eq!(b.refuse(a.sockets.address.ip), Told::Done);
+    assert_eq!(receive(&mut a, 0), [0; 0]);
+    assert!(send(&mut a, to, 2, 0));
+    assert!(matches!(b.receive(&mut inbox), Some(Came::Frame(4096))));
+    assert_eq!(&inbox[1..4097], frame_to(to, 2));
+}
