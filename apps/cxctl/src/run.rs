@@ -39,8 +39,8 @@ pub struct Options {
     #[arg(long, value_name = "PCI", requires = "address")]
     pub device: Option<String>,
     /// Address of the port. The model's is an address of this machine, of the first node; the
-    /// second has the next one. Default: the first free ones from 127.88.0.1 on. A link-local one of
-    /// IPv6 has its interface: fe80::1%eth0. An adapter's has its subnet: 192.168.0.1/24 or
+    /// second has the next one. Default: the first free ones from 127.88.0.1 on. A link-local one
+    /// of IPv6 has its interface: fe80::1%eth0. An adapter's has its subnet: 192.168.0.1/24 or
     /// fd00::1/64.
     #[arg(long)]
     pub address: Option<String>,

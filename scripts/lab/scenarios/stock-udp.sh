@@ -81,7 +81,8 @@ groups() {
     tool=(stdbuf -oL mckey -m "$group" -C 10 -S 1000)
     meet "$OURS <- rxe0  $group" "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -- \
         python3 /host/lab/multicast.py rxe0 "$STOCK_GID" "$group" 10 1000
-    meet "rxe0 <- $OURS  $group" "${tool[@]}" -b "$THEIRS" -- "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -s
+    meet "rxe0 <- $OURS  $group" "${tool[@]}" -b "$THEIRS" -- \
+        "${OUR_RUN[@]}" "${tool[@]}" -b "$OURS" -s
 }
 has_joined() { grep -qs 'joined dgid' /run/server.log; }
 

@@ -48,7 +48,7 @@ impl Drop for Membership {
         }
         let left = self.node.network.as_ref().map(|network| lock(network).leave(self.group));
         if let Some(Err(error)) = left {
-            tracing::warn!(group = %self.group, %error, "the port lets the group's frames in still");
+            tracing::warn!(group = %self.group, %error, "the group's frames are let in still");
         }
     }
 }

@@ -4,10 +4,11 @@
 //! 4791 and, over IPv4, identification 0 and "don't fragment", as Linux sends from a socket that is
 //! not connected and does path MTU discovery. A receiver knows all of what it covers over IPv6, and
 //! the port checks it. Over IPv4 the identification stays unknown, and rdma_rxe sends one that is
-//! not 0: there the packet is believed, and gets an ICRC that is right. The UDP checksum has covered
-//! what a socket sent, and nothing but Ethernet's what an adapter or rdma_rxe did. Of what is sent
-//! the system chooses TOS and TTL, 1 to a group; TOS and TTL, or traffic class and hop limit, are not covered, and those that
-//! arrive are lost. Source: reference 7.3, 9.7.
+//! not 0: there the packet is believed, and gets an ICRC that is right. The UDP checksum has
+//! covered what a socket sent, and nothing but Ethernet's what an adapter or rdma_rxe did.
+//!
+//! TOS and TTL, or traffic class and hop limit, are not covered. The system chooses them of what is
+//! sent (a TTL of 1 to a group), and those that arrive are lost. Source: reference 7.3, 9.7.
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind, IoSlice};
