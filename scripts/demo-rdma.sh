@@ -375,9 +375,10 @@ if [ -z "$tree" ] && ! have tgtd && have apt-get && may_install; then
     PATH=$PATH:$folder/usr/sbin
 fi
 if wanted tgtd tgtadm qemu-io qemu-img; then
-    # It has a module for that, and no command.
-    says ' iser ' qemu-img --help || [ -n "$tree" ] || install_missing iser:qemu-block-extra
-    if says ' iser ' qemu-img --help; then
+    # It has a module for that, no command, and lists it without having it.
+    has_iser() { ! says "Unknown protocol 'iser'" qemu-img info iser://127.0.0.1:1/none/0; }
+    has_iser || [ -n "$tree" ] || install_missing iser:qemu-block-extra
+    if has_iser; then
         cp scripts/rdma/iser.sh "$folder"
         alone "$there/iser.sh" "$there/cxctl"
     else
