@@ -176,6 +176,16 @@ impl Gid {
         Self([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
     }
 
+    /// The MAC address that a link-local address was made of; `None` for any other address, and
+    /// where that would be one of a group. Source: RFC 4291, appendix A.
+    #[must_use]
+    pub fn link_local_mac(&self) -> Option<MacAddr> {
+        let IpAddr::V6(ip) = self.ip() else { return None };
+        let [.., a, b, c, 0xff, 0xfe, d, e, f] = self.0 else { return None };
+        let mac = MacAddr([a ^ 2, b, c, d, e, f]);
+        (ip.is_unicast_link_local() && !mac.is_multicast()).then_some(mac)
+    }
+
     /// The MAC address of packets to a multicast group; `None` for any other address.
     ///
     /// Source: RFC 1112, section 6.4; RFC 2464, section 7.
@@ -231,6 +241,17 @@ impl fmt::Debug for Gid {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_local_address_tells_the_mac() {
+        let mac = MacAddr([2, 0xfe, 0x0c, 0, 0, 9]);
+        assert_eq!(Gid::link_local(mac).link_local_mac(), Some(mac));
+        let group = "fe80::1fe:cff:fe00:9";
+        for address in ["10.0.0.1", "fe80::1", "fd00::fe:cff:fe00:9", group] {
+            let ip: IpAddr = address.parse().unwrap();
+            assert_eq!(Gid::from(ip).link_local_mac(), None, "{address}");
+        }
+    }
 
     #[test]
     fn the_path_mtu_is_what_linux_takes() {

@@ -81,7 +81,7 @@ impl End {
     /// No own address on its subnet, or no MAC address known.
     pub fn path(&self, peer: Gid, mac: Option<MacAddr>) -> Result<Path> {
         let route = self.context.route(peer)?;
-        let dmac = mac.or_else(|| mac_in(route.next_hop)).ok_or_else(|| {
+        let dmac = mac.or_else(|| Gid::from(route.next_hop).link_local_mac()).ok_or_else(|| {
             anyhow!("the MAC address of {} is not known; give it with --peer-mac", route.next_hop)
         })?;
         Ok(Path::new(route, dmac))
@@ -116,13 +116,6 @@ impl End {
         drop((peer, pd, context));
         Ok(device.close()?)
     }
-}
-
-/// The MAC address that a link-local address was made of. Source: RFC 4291, appendix A.
-fn mac_in(address: IpAddr) -> Option<MacAddr> {
-    let IpAddr::V6(ip) = address else { return None };
-    let [.., a, b, c, 0xff, 0xfe, d, e, f] = ip.octets() else { return None };
-    ip.is_unicast_link_local().then_some(MacAddr([a ^ 2, b, c, d, e, f]))
 }
 
 fn wait_for_link(context: &RdmaContext) -> Result<()> {
@@ -270,15 +263,6 @@ fn open_capture(path: &FilePath) -> Result<CaptureFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_link_local_address_tells_the_mac() {
-        let mac = MacAddr([2, 0xfe, 0x0c, 0, 0, 9]);
-        assert_eq!(mac_in(Gid::link_local(mac).ip()), Some(mac));
-        for address in ["10.0.0.1", "fe80::1", "fd00::fe:cff:fe00:9"] {
-            assert_eq!(mac_in(address.parse().unwrap()), None, "{address}");
-        }
-    }
 
     #[test]
     fn the_second_end_has_the_next_address() {

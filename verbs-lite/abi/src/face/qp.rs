@@ -334,14 +334,15 @@ fn attach(node: &Arc<Node>, pair: &mut Pair, group: Gid) -> Result<(), Errno> {
         return Ok(());
     }
     match node.join(group.ip()) {
-        Ok(membership) => pair.memberships.push((group, membership)),
-        Err(error) => {
-            tracing::info!(%group, %error, "the port cannot be a member of the group");
+        Ok(membership) => {
+            pair.memberships.push((group, membership));
+            Ok(())
+        }
+        Err(errno) => {
             pair.qp.detach_multicast(group)?;
-            return Err(Errno(libc::ENOMEM));
+            Err(errno)
         }
     }
-    Ok(())
 }
 
 fn detach(pair: &mut Pair, group: Gid) -> Result<(), Errno> {

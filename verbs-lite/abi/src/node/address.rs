@@ -12,6 +12,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 
 use ferrocx_core::MacAddr;
+use ferrocx_verbs_lite::Gid;
 
 use super::invalid;
 
@@ -93,13 +94,6 @@ fn interface_of(ip: Ipv6Addr, table: &str) -> Option<u32> {
     table.lines().find_map(of)
 }
 
-/// The MAC address that a link-local address was made of. Source: RFC 4291, appendix A.
-fn mac_inside(ip: Ipv6Addr) -> Option<[u8; 6]> {
-    let [.., a, b, c, 0xff, 0xfe, d, e, f] = ip.octets() else { return None };
-    let is_one = ip.is_unicast_link_local() && a & 1 == 0;
-    is_one.then_some([a ^ 2, b, c, d, e, f])
-}
-
 /// MAC address of the port, or the group, with an IP address.
 pub(crate) fn mac_of(ip: IpAddr) -> [u8; 6] {
     if let Some(group) = MacAddr::of_group(ip) {
@@ -110,14 +104,17 @@ pub(crate) fn mac_of(ip: IpAddr) -> [u8; 6] {
             let ([first, second], [a, b, c, d]) = (OF_V4, ip.octets());
             [first, second, a, b, c, d]
         }
-        IpAddr::V6(ip) => mac_inside(ip).unwrap_or_else(|| {
-            // FNV-1a, folded: the same on every machine, today and tomorrow.
-            let hash = ip.octets().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-                (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-            });
-            let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
-            [OF_V6, d, e ^ a, f ^ b, g ^ c, h]
-        }),
+        IpAddr::V6(ip) => Gid::from(IpAddr::V6(ip)).link_local_mac().map_or_else(
+            || {
+                // FNV-1a, folded: the same on every machine, today and tomorrow.
+                let hash = ip.octets().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+                    (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+                });
+                let [a, b, c, d, e, f, g, h] = hash.to_be_bytes();
+                [OF_V6, d, e ^ a, f ^ b, g ^ c, h]
+            },
+            |mac| mac.0,
+        ),
     }
 }
 
@@ -144,9 +141,8 @@ pub(super) fn port_behind(
     link_local: IpAddr,
     ports: impl FnOnce() -> Vec<IpAddr>,
 ) -> Option<IpAddr> {
-    let IpAddr::V6(ip) = link_local else { return None };
-    let mac = mac_inside(ip)?;
-    ports().into_iter().find(|port| *port != link_local && mac_of(*port) == mac)
+    let mac = Gid::from(link_local).link_local_mac()?;
+    ports().into_iter().find(|port| *port != link_local && mac_of(*port) == mac.0)
 }
 
 #[cfg(test)]

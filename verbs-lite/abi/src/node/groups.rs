@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use rustix::event::{Timespec, epoll};
 
 use super::address::Address;
-use super::{Node, lock, refused, udp};
+use super::{Node, lock, udp};
+use crate::face::Errno;
 
 /// A group of the port, from the system's point of view, as long as it lives.
 #[derive(Debug)]
@@ -27,10 +28,13 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::Other`], with why an adapter's port is no member.
-    pub(crate) fn join(self: &Arc<Self>, group: IpAddr) -> io::Result<Membership> {
+    /// `ENOMEM`: an adapter's port cannot be a member, and the log says why.
+    pub(crate) fn join(self: &Arc<Self>, group: IpAddr) -> Result<Membership, Errno> {
         if let Some(network) = &self.network {
-            lock(network).join(group).map_err(refused)?;
+            lock(network).join(group).map_err(|error| {
+                tracing::info!(%group, %error, "the port cannot be a member of the group");
+                Errno(libc::ENOMEM)
+            })?;
         }
         if let Some(model) = &self.model
             && let Err(error) = model.sockets.groups.join(&model.sockets.address, group)

@@ -12,10 +12,11 @@
 
 use std::ffi::c_int;
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use ferrocx_model::roce::icrc::{icrc, icrc_of_parts};
-use ferrocx_net::checksum;
+use ferrocx_net::ether::MacAddr;
+use ferrocx_net::packet::{Headers, Transport};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sendmsg_addr,
     socket_with, sockopt,
@@ -149,49 +150,8 @@ const fn packet_at(is_v4: bool) -> usize {
     ETHER + if is_v4 { V4 } else { V6 } + UDP
 }
 
-/// Writes the headers that Linux gives a datagram of `payload` bytes; their length. `None` for
-/// addresses of two families.
-fn write_headers(
-    headers: &mut [u8],
-    (from, source_port): (IpAddr, u16),
-    to: IpAddr,
-    payload: usize,
-) -> Option<usize> {
-    let udp_bytes = (UDP + payload) as u16;
-    let ip_bytes = match (from, to) {
-        (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let ip = headers.first_chunk_mut::<V4>()?;
-            ip[..2].copy_from_slice(&[0x45, TOS]);
-            ip[2..4].copy_from_slice(&(V4 as u16 + udp_bytes).to_be_bytes());
-            // Identification 0, "don't fragment", then TTL, protocol and checksum.
-            ip[4..12].copy_from_slice(&[0, 0, 0x40, 0, HOP_LIMIT, PROTOCOL, 0, 0]);
-            ip[12..16].copy_from_slice(&from.octets());
-            ip[16..].copy_from_slice(&to.octets());
-            let sum = checksum::finish(checksum::sum(ip));
-            ip[10..12].copy_from_slice(&sum.to_be_bytes());
-            V4
-        }
-        (IpAddr::V6(from), IpAddr::V6(to)) => {
-            let ip = headers.first_chunk_mut::<V6>()?;
-            ip[..4].copy_from_slice(&[0x60 | TOS >> 4, TOS << 4, 0, 0]);
-            ip[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-            ip[6..8].copy_from_slice(&[PROTOCOL, HOP_LIMIT]);
-            ip[8..24].copy_from_slice(&from.octets());
-            ip[24..].copy_from_slice(&to.octets());
-            V6
-        }
-        _ => return None,
-    };
-    let udp = headers[ip_bytes..].first_chunk_mut::<UDP>()?;
-    udp[..2].copy_from_slice(&source_port.to_be_bytes());
-    udp[2..4].copy_from_slice(&ROCE_PORT.to_be_bytes());
-    udp[4..6].copy_from_slice(&udp_bytes.to_be_bytes());
-    // The checksum is not covered, and the system has checked it.
-    udp[6..].fill(0);
-    Some(ip_bytes + UDP)
-}
-
 /// Where the packet of RoCEv2 starts in a frame, behind its UDP header; `None` in any other frame.
+/// Lengths are not looked at: a frame of a ring may stand for several.
 fn roce(frame: &[u8]) -> Option<usize> {
     let is_v4 = match frame.get(12..15)? {
         [0x08, 0x00, 0x45] => true,
@@ -209,10 +169,8 @@ pub(super) fn opcode(frame: &[u8]) -> Option<u8> {
     frame.get(roce(frame)?).copied()
 }
 
-/// The IP addresses of a RoCEv2 packet, its sender's first.
-fn ends(frame: &[u8]) -> Option<[IpAddr; 2]> {
-    let end = roce(frame)? - UDP;
-    let ip = &frame[ETHER..end];
+/// The sender of a RoCEv2 packet, and the IP address that it is for, by its IP header.
+fn ends(ip: &[u8]) -> Option<[IpAddr; 2]> {
     if ip.len() == V4 {
         let (ips, _) = ip.last_chunk::<8>()?.as_chunks::<4>();
         Some([ips[0].into(), ips[1].into()])
@@ -224,28 +182,38 @@ fn ends(frame: &[u8]) -> Option<[IpAddr; 2]> {
 
 /// The IP address that a RoCEv2 packet is for.
 pub(super) fn destination(frame: &[u8]) -> Option<IpAddr> {
-    ends(frame).map(|[_, to]| to)
+    ends(&frame[ETHER..roce(frame)? - UDP]).map(|[_, to]| to)
 }
 
 /// What a frame is as a datagram of the port at `own`: its receiver, the packet without its last
 /// four bytes, and the ICRC of the headers that the system will write. `None` for what is not
 /// RoCEv2, or from another address to one peer.
 fn datagram_of(frame: &[u8], own: IpAddr) -> Option<(IpAddr, &[u8], [u8; ICRC])> {
-    let (at, [from, to]) = (roce(frame)?, ends(frame)?);
+    let at = roce(frame)?;
+    let [from, to] = ends(&frame[ETHER..at - UDP])?;
     // The other end of a connection looks for the address; members of a group are told who sent.
-    if from != own && !to.is_multicast() {
+    if own.is_ipv4() != to.is_ipv4() || from != own && !to.is_multicast() {
         return None;
     }
     // A short frame is padded behind its packet.
     let udp_bytes = usize::from(u16::from_be_bytes(*frame[at - 4..].first_chunk()?));
     let packet = frame.get(at..at + udp_bytes.checked_sub(UDP)?)?;
-    let packet_bytes = packet.len();
     let (packet, _) = packet.split_last_chunk::<ICRC>()?;
-    let (bth, rest) = packet.split_at_checked(BTH)?;
+    let rest = packet.get(BTH..)?;
+    // The system's headers, as far as they are covered, differ from the frame's in these places.
     let mut head = [0; V6 + UDP + BTH];
-    let bytes = write_headers(&mut head, (own, ROCE_PORT), to, packet_bytes)?;
-    head[bytes..bytes + BTH].copy_from_slice(bth);
-    Some((to, packet, icrc_of_parts(&head[..bytes + BTH], rest).to_le_bytes()))
+    let head = &mut head[..at + BTH - ETHER];
+    head.copy_from_slice(&frame[ETHER..at + BTH]);
+    match own {
+        IpAddr::V4(own) => {
+            head[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+            head[12..16].copy_from_slice(&own.octets());
+        }
+        IpAddr::V6(own) => head[8..24].copy_from_slice(&own.octets()),
+    }
+    let udp = at - UDP - ETHER;
+    head[udp..udp + 2].copy_from_slice(&ROCE_PORT.to_be_bytes());
+    Some((to, packet, icrc_of_parts(head, rest).to_le_bytes()))
 }
 
 /// Sends a frame's packet; anything but RoCEv2 from the port's own address goes nowhere.
@@ -263,17 +231,27 @@ pub(super) fn send(socket: &UdpSocket, own: &Address, frame: &[u8]) -> Sent {
 
 /// Makes a frame of the packet of `len` bytes that lies where it belongs; its bytes. `None` for a
 /// sender of another family.
-fn frame_of(frame: &mut [u8], len: usize, from: (IpAddr, u16), to: IpAddr) -> Option<usize> {
-    let end = packet_at(to.is_ipv4()) + len;
-    write_headers(frame.get_mut(ETHER..end)?, from, to, len)?;
-    frame[..6].copy_from_slice(&mac_of(to));
-    frame[6..12].copy_from_slice(&mac_of(from.0));
-    frame[12..14].copy_from_slice(if to.is_ipv4() { &[0x08, 0x00] } else { &[0x86, 0xdd] });
+fn frame_of(frame: &mut [u8], len: usize, source: SocketAddr, to: IpAddr) -> Option<usize> {
+    let at = packet_at(to.is_ipv4());
+    let frame = frame.get_mut(..at + len)?;
+    let headers = Headers {
+        destination_mac: MacAddr(mac_of(to)),
+        source_mac: MacAddr(mac_of(source.ip())),
+        vlan_tci: None,
+        source,
+        destination: SocketAddr::new(to, ROCE_PORT),
+        hop_limit: HOP_LIMIT,
+        traffic_class: TOS,
+        transport: Transport::Udp,
+    };
+    headers.write(frame).ok()?;
+    // RoCE leaves the UDP checksum out.
+    frame[at - 2..at].fill(0);
     if to.is_ipv4() {
-        let crc = icrc(&frame[ETHER..end - ICRC]).to_le_bytes();
-        frame[end - ICRC..end].copy_from_slice(&crc);
+        let (covered, crc) = frame.split_last_chunk_mut::<ICRC>()?;
+        *crc = icrc(&covered[ETHER..]).to_le_bytes();
     }
-    Some(end)
+    Some(at + len)
 }
 
 /// The next packet that arrived, as a frame for the port, or the group, at `to`; its bytes.
@@ -283,7 +261,7 @@ pub(super) fn receive(socket: &UdpSocket, to: IpAddr, frame: &mut [u8]) -> Optio
         let (len, from) = socket.recv_from(room).ok()?;
         // Anything shorter is no RoCE, and the next one may be.
         if len >= MIN_BYTES
-            && let Some(bytes) = frame_of(frame, len, (from.ip(), from.port()), to)
+            && let Some(bytes) = frame_of(frame, len, from, to)
         {
             return Some(bytes);
         }
@@ -308,9 +286,10 @@ mod tests {
         ];
         for (ends, ip) in ends.into_iter().zip(ip) {
             let [from, to] = ips(ends);
-            let mut headers = [0xee; V6 + UDP];
-            let bytes = write_headers(&mut headers, (from, 0xc001), to, 16).unwrap();
-            let hex: String = headers[..bytes].iter().map(|byte| format!("{byte:02x}")).collect();
+            let mut frame = [0xee; 100];
+            let len = frame_of(&mut frame, 16, SocketAddr::new(from, 0xc001), to).unwrap();
+            let headers = &frame[ETHER..len - 16];
+            let hex: String = headers.iter().map(|byte| format!("{byte:02x}")).collect();
             assert_eq!(hex, format!("{ip} c001 12b7 0018 0000").replace(' ', ""));
         }
     }
@@ -322,7 +301,7 @@ mod tests {
             let at = packet_at(from.is_ipv4());
             let mut frame = vec![0; 100];
             frame[at..at + 28].fill(0x5a);
-            let len = frame_of(&mut frame, 32, (from, ROCE_PORT), to).unwrap();
+            let len = frame_of(&mut frame, 32, SocketAddr::new(from, ROCE_PORT), to).unwrap();
             assert_eq!((len, destination(&frame), opcode(&frame)), (at + 32, Some(to), Some(0x5a)));
             let (there, packet, crc) = datagram_of(&frame[..len], from).unwrap();
             assert_eq!((there, packet), (to, &[0x5a; 28][..]));
@@ -339,12 +318,16 @@ mod tests {
             assert_eq!(datagram_of(&frame[..len], to), None, "from another address");
             let group =
                 if from.is_ipv4() { [239, 1, 2, 3].into() } else { "ff02::5".parse().unwrap() };
-            let len = frame_of(&mut frame, 32, (from, ROCE_PORT), group).unwrap();
+            let len = frame_of(&mut frame, 32, SocketAddr::new(from, ROCE_PORT), group).unwrap();
             let (_, _, crc) = datagram_of(&frame[..len], to).unwrap();
-            let len = frame_of(&mut frame, 32, (to, ROCE_PORT), group).unwrap();
+            let len = frame_of(&mut frame, 32, SocketAddr::new(to, ROCE_PORT), group).unwrap();
             assert_eq!(crc, icrc(&frame[ETHER..len - ICRC]).to_le_bytes(), "of who sends");
         }
         let [v4, v6] = ips(["127.88.0.1", "fd00::2"]);
-        assert_eq!(frame_of(&mut [0; 100], 32, (v4, 1), v6), None, "no packet has two families");
+        assert_eq!(
+            frame_of(&mut [0; 100], 32, SocketAddr::new(v4, 1), v6),
+            None,
+            "no packet has two families"
+        );
     }
 }

@@ -99,9 +99,11 @@ impl Sockets {
     /// are told to.
     fn receive(&self, groups_first: bool, frame: &mut [u8]) -> Option<usize> {
         let remote = self.remote.as_ref()?;
-        let groups = groups_first.then(|| self.groups.receive(frame)).flatten();
-        let own = groups.or_else(|| udp::receive(remote, self.address.ip, frame));
-        own.or_else(|| self.groups.receive(frame))
+        if groups_first && let Some(bytes) = self.groups.receive(frame) {
+            return Some(bytes);
+        }
+        let own = udp::receive(remote, self.address.ip, frame);
+        own.or_else(|| if groups_first { None } else { self.groups.receive(frame) })
     }
 
     /// Whether a process of this machine has an address.

@@ -481,10 +481,7 @@ impl Service {
     fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
         let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
         let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
-        let membership = self.node.join(group).map_err(|error| {
-            tracing::info!(%group, %error, "the port cannot be a member of the group");
-            Errno(libc::ENOMEM)
-        })?;
+        let membership = self.node.join(group)?;
         let mut table = lock(&self.table);
         let number = table.new_number();
         let Table { channels, ids, .. } = &mut *table;
