@@ -8,8 +8,8 @@ demo-rdma.sh: install what is missing, build libibverbs.so.1, and run stock RDMA
 
   scripts/demo-rdma.sh
   scripts/demo-rdma.sh --debug     build without optimisation: for checks, not for figures
-  scripts/demo-rdma.sh --all       also UCX, Open MPI, MPICH, libfabric, DAPL, fio, an iSER target,
-                                   a guest that QEMU migrates, and the rest of librdmacm's tools
+  scripts/demo-rdma.sh --all       also more of UCX and MPI, libfabric, DAPL, fio, an iSER
+                                   target, a guest that QEMU migrates, the rest of librdmacm's tools
   scripts/demo-rdma.sh --debian SUITE   the programs of another release of Debian, trixie or sid
   scripts/demo-rdma.sh --help
 
@@ -59,12 +59,12 @@ if [ -n "$suite" ]; then
 fi
 [ -n "$suite" ] ||
     install_missing ibv_devinfo:ibverbs-utils ib_send_lat:perftest rping:rdmacm-utils \
+        ucx_perftest:ucx-utils mpirun.openmpi:openmpi-bin mpicc.openmpi:libopenmpi-dev cc:gcc \
         setpriv:util-linux pgrep:procps
 [ $all -eq 0 ] || [ -n "$suite" ] ||
-    install_missing ucx_perftest:ucx-utils fi_pingpong:libfabric-bin \
-        mpirun:openmpi-bin mpicc:libopenmpi-dev mpirun.mpich:mpich mpicc.mpich:libmpich-dev \
-        dtest:dapl2-utils fio:fio qemu-system-x86_64:qemu-system-x86 \
-        qemu-io:qemu-utils python3:python3-minimal cc:gcc
+    install_missing fi_pingpong:libfabric-bin mpirun.mpich:mpich mpicc.mpich:libmpich-dev \
+        dtest:dapl2-utils fio:fio qemu-system-x86_64:qemu-system-x86 qemu-io:qemu-utils \
+        python3:python3-minimal
 for program in ibv_devinfo ib_send_lat rping; do
     [ -n "$suite" ] || have "$program" ||
         skip "$program is not installed (apt-get install ibverbs-utils perftest rdmacm-utils)"
@@ -134,7 +134,7 @@ ended() {
     local status=$1 figures
     shift
     if [ "$status" -eq 0 ]; then
-        figures=$(grep -aE '^ *[0-9]' "$folder/log" | tail -n 1 | tr -s ' \t' ' ' || true)
+        figures=$(grep -aE '^( *[0-9]|Final:)' "$folder/log" | tail -n 1 | tr -s ' \t' ' ' || true)
         printf 'passed  %-44s %s\n' "$*" "$figures"
     else
         tail -n 20 "$folder/log"
@@ -214,6 +214,61 @@ apart() {
     ended $status "${as:-${server[*]}, $*}"
 }
 
+# inside COMMAND...: runs it where the programs are, as the user that this script has.
+inside() {
+    if [ -n "$tree" ]; then
+        PATH=/usr/sbin:/usr/bin chroot "$tree" "$@"
+    else
+        "$@"
+    fi
+}
+
+# wanted PROGRAM...: whether all of them are there; says which is not.
+wanted() {
+    local program
+    for program in "$@"; do
+        # shellcheck disable=SC2016 # The inner shell expands it.
+        ! inside sh -c 'command -v "$1"' sh "$program" >/dev/null || continue
+        printf 'skipped %s: %s is not installed\n' "$1" "$program"
+        return 1
+    done
+}
+
+# alone COMMAND...: runs what starts both ends itself, and prints how it ended.
+alone() {
+    local status=0
+    (ordinary timeout $limit "$@") >"$folder/log" 2>&1 || status=$?
+    ended $status "${as:-${*//"$there/"/}}"
+}
+
+# ranks MPI COUNT TRANSPORTS: messages and collectives among so many processes, of openmpi or mpich.
+ranks() {
+    local program=$folder/mpi.$1
+    wanted "mpicc.$1" "mpirun.$1" || return 0
+    if [ ! -e "$program" ]; then
+        cp scripts/rdma/mpi.c "$folder"
+        inside "mpicc.$1" -O1 -Wall -Werror -o "$there/mpi.$1" "$there/mpi.c"
+        chmod a+rx "$program"
+    fi
+    # A rank's way to the others, and nothing else: no shared memory, no TCP.
+    local options=(-np "$2" --oversubscribe --mca pml ucx --mca btl ^openib -x UCX_TLS)
+    [ "$1" = openmpi ] || options=(-n "$2" -genv MPIR_CVAR_NOLOCAL 1)
+    UCX_TLS=$3 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+        as="mpirun.$1 mpi.c, $2 ranks, $3" \
+        alone "mpirun.$1" "${options[@]}" "$there/cxctl" run -- "$there/mpi.$1"
+}
+
+# of_ucx TRANSPORTS TEST...: its own measurements over these transports.
+of_ucx() {
+    wanted ucx_perftest || return 0
+    # Some builds are MPI programs unless they are told not to be.
+    local transports=$1 test options=()
+    if says '-P <0|1>' ucx_perftest -h; then options=(-P 0); fi
+    for test in "${@:2}"; do
+        UCX_TLS=$transports both ucx_perftest "${options[@]}" -t "$test" -n 1000 -w 100
+    done
+}
+
 echo "== result"
 (ordinary "$there/cxctl" run -- ibv_devinfo) | sed -n '1,4p'
 # perftest of 2025 asks for a capability of mlx5's own library first, and gives up without it.
@@ -239,6 +294,16 @@ apart udaddy -- udaddy -s 127.0.0.1
 apart rdma_server -- rdma_client -s 127.0.0.1
 apart rstream -S 4096 -C 200 -T v -- rstream -S 4096 -C 200 -T v -s 127.0.0.1
 interrupted ib_write_bw -F "${perf[@]}" -D 5
+rc=rc_verbs,ud_verbs:aux ud=ud_verbs
+# Of sid's UCX 1.23, built without RDMA, there is nothing to run, nor of what runs over it.
+has_ucx=1
+inside sh -c 'ls /usr/lib/*/ucx/libuct_ib.so.0' >/dev/null 2>&1 || has_ucx=0
+if [ $has_ucx -eq 1 ]; then
+    of_ucx $rc tag_lat ucp_put_lat
+    ranks openmpi 2 $rc,self
+else
+    echo 'skipped UCX, Open MPI, MPICH: there is no libuct_ib.so.0 of UCX'
+fi
 [ $all -eq 1 ] || exit $failed
 
 # Options of perftest, each with the tests that have it.
@@ -272,75 +337,22 @@ for endpoint in 'verbs -e msg' 'verbs -e dgram' 'verbs;ofi_rxm -e rdm' 'verbs;of
     both fi_pingpong -c -I 50 -p $endpoint
 done
 
-# inside COMMAND...: runs it where the programs are, as the user that this script has.
-inside() {
-    if [ -n "$tree" ]; then
-        PATH=/usr/sbin:/usr/bin chroot "$tree" "$@"
-    else
-        "$@"
-    fi
-}
-
-# wanted PROGRAM...: whether all of them are there; says which is not.
-wanted() {
-    local program
-    for program in "$@"; do
-        # shellcheck disable=SC2016 # The inner shell expands it.
-        ! inside sh -c 'command -v "$1"' sh "$program" >/dev/null || continue
-        printf 'skipped %s: %s is not installed\n' "$1" "$program"
-        return 1
-    done
-}
-
-# Of sid's UCX 1.23, built without RDMA, there is nothing to run, nor of what runs over it.
-mpis=('' .mpich)
-if ! inside sh -c 'ls /usr/lib/*/ucx/libuct_ib.so.0' >/dev/null 2>&1; then
-    mpis=()
-    echo 'skipped UCX, Open MPI, MPICH: there is no libuct_ib.so.0 of UCX'
-elif wanted ucx_perftest; then
-    # Some builds are MPI programs unless they are told not to be.
-    ucx=()
-    if says '-P <0|1>' ucx_perftest -h; then ucx=(-P 0); fi
-    for test in tag_lat tag_bw stream_lat ucp_put_lat ucp_get ucp_fadd; do
-        UCX_TLS=rc_verbs,ud_verbs:aux both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
-    done
-    for test in tag_lat tag_bw stream_lat; do
-        UCX_TLS=ud_verbs both ucx_perftest "${ucx[@]}" -t $test -n 1000 -w 100
+if [ $has_ucx -eq 1 ]; then
+    of_ucx $rc tag_bw stream_lat ucp_get ucp_fadd
+    of_ucx $ud tag_lat tag_bw stream_lat
+    ranks openmpi 2 $ud,self
+    ranks mpich 2 $rc,self
+    ranks mpich 2 $ud,self
+    for mpi in openmpi mpich; do
+        ranks $mpi 4 $rc,self
+        ranks $mpi 4 $ud,self
     done
 fi
 
-# alone COMMAND...: runs what starts both ends itself, and prints how it ended.
-alone() {
-    local status=0
-    (ordinary timeout $limit "$@") >"$folder/log" 2>&1 || status=$?
-    ended $status "${as:-${*//"$there/"/}}"
-}
-
-# ranks SUFFIX COUNT TRANSPORTS: collectives over so many processes, of the MPI whose commands have
-# the suffix.
-ranks() {
-    # A rank's way to the others, and nothing else: no shared memory, no TCP.
-    local options=(-np "$2" --oversubscribe --mca pml ucx --mca btl ^openib -x UCX_TLS)
-    [ -z "$1" ] || options=(-n "$2" -genv MPIR_CVAR_NOLOCAL 1)
-    UCX_TLS=$3 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-        as="mpirun$1 collectives.c, $2 ranks, $3" \
-        alone "mpirun$1" "${options[@]}" "$there/cxctl" run -- "$there/collectives$1"
-}
-for mpi in "${mpis[@]}"; do
-    wanted "mpicc$mpi" "mpirun$mpi" || continue
-    cp scripts/rdma/collectives.c "$folder"
-    inside "mpicc$mpi" -O1 -Wall -Werror -o "$there/collectives$mpi" "$there/collectives.c"
-    chmod a+rx "$folder/collectives$mpi"
-    for count in 2 4; do
-        ranks "$mpi" $count rc_verbs,ud_verbs:aux,self
-        ranks "$mpi" $count ud_verbs,self
-    done
-done
-
 # UCX's storage protocol between a client and a server, which compare what they read and write.
-if [ ${#mpis[@]} -gt 0 ] && wanted io_demo; then
+if [ $has_ucx -eq 1 ] && wanted io_demo; then
     demo=(io_demo -p 14337 -q -d '8:65536')
-    stays=1 as='io_demo -q' UCX_TLS=rc_verbs,ud_verbs:aux apart "${demo[@]}" -- \
+    stays=1 as='io_demo -q' UCX_TLS=$rc apart "${demo[@]}" -- \
         "${demo[@]}" -o write,read -i 200 -c 1 127.0.0.1
 fi
 
