@@ -17,6 +17,7 @@
 //! - [`Doorbell`] is one ordered 8-byte store to a mapped UAR page, the same on every transport;
 //!   [`BlueFlame`] copies a whole request there, where that reaches the device in one piece.
 //! - [`barrier`] names each ordering by the pair it orders.
+//! - [`shared`] copies to and from memory that another process has mapped.
 //! - [`local`] is the in-process transport to the software model.
 //! - [`vfio`] is the transport to a real device; [`sysfs`] says beforehand what stands in its way.
 //!
@@ -69,6 +70,7 @@ mod line;
 pub mod local;
 mod mmio;
 mod ring;
+pub mod shared;
 pub mod sysfs;
 mod transport;
 pub mod vfio;

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicU64, fence};
 
+use ferrocx_bus::shared;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Train};
 use memmap2::MmapRaw;
 use rustix::fs::{
@@ -156,15 +157,15 @@ impl Ring {
     fn write(&self, position: u64, bytes: &[u8]) {
         let (first, second) = self.parts(position, bytes.len().div_ceil(8));
         let (to_first, to_second) = bytes.split_at(bytes.len().min(first.len() * 8));
-        store(first, to_first);
-        store(second, to_second);
+        shared::copy_in(first, to_first);
+        shared::copy_in(second, to_second);
     }
 
     fn read(&self, position: u64, bytes: &mut [u8]) {
         let (first, second) = self.parts(position, bytes.len().div_ceil(8));
         let (from_first, from_second) = bytes.split_at_mut(bytes.len().min(first.len() * 8));
-        load(first, from_first);
-        load(second, from_second);
+        shared::copy_out(first, from_first);
+        shared::copy_out(second, from_second);
     }
 
     /// The receiver is about to sleep, and wants to be called from a time on, or at once for 0.
@@ -204,32 +205,6 @@ impl Ring {
         // Pairs with the fence of `Receiver::show`.
         fence(SeqCst);
         !is_half_full()
-    }
-}
-
-/// Stores bytes in words; the last one is filled up with zeros.
-#[inline]
-fn store(words: &[AtomicU64], bytes: &[u8]) {
-    let (whole, rest) = bytes.as_chunks::<8>();
-    for (word, bytes) in words.iter().zip(whole) {
-        word.store(u64::from_ne_bytes(*bytes), Relaxed);
-    }
-    if let Some(word) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        word.store(u64::from_ne_bytes(last), Relaxed);
-    }
-}
-
-#[inline]
-fn load(words: &[AtomicU64], bytes: &mut [u8]) {
-    let (whole, rest) = bytes.as_chunks_mut::<8>();
-    for (word, bytes) in words.iter().zip(&mut *whole) {
-        *bytes = word.load(Relaxed).to_ne_bytes();
-    }
-    if let Some(word) = words.get(whole.len()).filter(|_| !rest.is_empty()) {
-        let last = word.load(Relaxed).to_ne_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
     }
 }
 
