@@ -344,8 +344,10 @@ if [ $has_ucx -eq 1 ]; then
     ranks mpich 2 $rc,self
     ranks mpich 2 $ud,self
     for mpi in openmpi mpich; do
-        ranks $mpi 4 $rc,self
-        ranks $mpi 4 $ud,self
+        for transports in $rc,self $ud,self; do
+            ranks $mpi 4 "$transports"
+            ranks $mpi 8 "$transports"
+        done
     done
 fi
 
