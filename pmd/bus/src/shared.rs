@@ -4,8 +4,8 @@
 //! stores where the other has read. Between cores of an EPYC that share no cache 2.2 GB/s were
 //! measured so, by words, by 32 bytes and by `memcpy`; stores past the caches reach 17. Between
 //! cores that share one they reach 16 instead of 8. From 2 KiB on they move at least as much in
-//! both cases. The first byte of few kilobytes comes later by up to 0.25 us where a cache is shared,
-//! and as much sooner where none is.
+//! both cases. The first byte of a few kilobytes comes later by up to 0.25 us where a cache is
+//! shared, and as much sooner where none is.
 #![expect(unsafe_code, reason = "stores past the caches")]
 
 use std::ptr::NonNull;

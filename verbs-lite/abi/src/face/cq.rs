@@ -20,7 +20,7 @@ use super::wait::{GO_ON, MOMENT, nap, waits};
 use super::{Errno, give_out, set_errno, signals, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
 use crate::files;
-use crate::node::lock;
+use crate::node::{Polled, lock};
 
 /// The thread that polls a queue which none does: one that is none.
 pub(super) const NOBODY: usize = 0;
@@ -49,6 +49,8 @@ pub(super) struct Queue {
     pub(super) inner: Lock<Inner>,
     /// The thread between `start_poll` and `end_poll`, which has kept the lock.
     pub(super) polled_by: AtomicUsize,
+    /// When it was last polled in vain.
+    pub(super) polled: Polled,
     /// Events of the device that were taken from the channel since the queue was armed.
     news: AtomicU32,
     /// Events that the library made itself, and that were not taken: the device, which counts its
@@ -324,6 +326,7 @@ pub(super) fn create(
             current: Current::default(),
         }),
         polled_by: AtomicUsize::new(NOBODY),
+        polled: Polled::default(),
         news: AtomicU32::new(0),
         own: AtomicU32::new(0),
         given: AtomicU32::new(0),

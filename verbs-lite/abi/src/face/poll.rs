@@ -189,7 +189,7 @@ impl Queue {
         // Notes that there was none.
         drop(inner.cq.taking());
         drop(inner);
-        self.shared.node.turn().then(|| self.inner.lock())
+        self.shared.node.turn(&self.polled).then(|| self.inner.lock())
     }
 
     /// Reads the first completion for the thread that polls; `None` if there is none.
@@ -283,7 +283,7 @@ pub(crate) unsafe extern "C" fn poll_cq(
     }
     let out = promised!(std::slice::from_raw_parts_mut(out, count));
     let mut found = queue.poll(out);
-    if found == 0 && queue.shared.node.turn() {
+    if found == 0 && queue.shared.node.turn(&queue.polled) {
         found = queue.poll(out);
     }
     found as c_int

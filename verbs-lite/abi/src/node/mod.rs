@@ -27,6 +27,7 @@ pub(crate) use events::Listener;
 pub(crate) use groups::Membership;
 pub(crate) use hub::{Hub, Mailbox};
 pub(crate) use links::Known;
+pub(crate) use sleep::Polled;
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -149,6 +150,8 @@ pub(crate) struct Node {
     network: Option<Mutex<Network>>,
     /// Polls that found nothing since the thread last looked.
     empty_polls: AtomicU32,
+    /// The round of polls in which every queue has come to nothing at most once.
+    polled: Polled,
     /// Callers that sleep and step the model when they wake.
     sleepers: AtomicUsize,
     /// Interrupt vectors that nobody has, and what those share who have none of their own.
@@ -366,6 +369,7 @@ impl Node {
             model,
             network,
             empty_polls: AtomicU32::new(0),
+            polled: Polled::first(),
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
             events: Events::default(),
@@ -385,21 +389,25 @@ impl Node {
         self.model.as_ref().is_some_and(|model| model.step())
     }
 
-    /// One step of the model for a caller that polled and found nothing. Whether there may be
-    /// something now; an adapter needs no such step.
-    pub(crate) fn turn(&self) -> bool {
-        self.model.as_ref().is_some_and(|model| self.step_idle(model))
+    /// One step of the model for a caller that polled a queue and found nothing. Whether there may
+    /// be something now; an adapter needs no such step.
+    pub(crate) fn turn(&self, polled: &Polled) -> bool {
+        self.model.as_ref().is_some_and(|model| self.step_idle(model, polled))
     }
 
     // A function of its own: what a card does by itself is counted apart.
     #[cold]
     #[inline(never)]
-    fn step_idle(&self, model: &Model) -> bool {
+    fn step_idle(&self, model: &Model, polled: &Polled) -> bool {
         self.empty_polls.fetch_add(1, Ordering::Relaxed);
         if model.step() {
             return true;
         }
-        if model.is_keen() {
+        let is_keen = model.is_keen();
+        if !polled.ends(&self.polled) {
+            return false;
+        }
+        if is_keen {
             // The peer may need this core.
             yield_now();
             return false;

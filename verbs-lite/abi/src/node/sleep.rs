@@ -1,7 +1,7 @@
 //! How callers and the node's thread sleep, and who of them does what came meanwhile.
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -28,6 +28,31 @@ impl Sleep {
     /// One that everything ends.
     pub(super) fn at_most(longest: Duration) -> Self {
         Self { longest, beside_poller: false, hears_remote: true, calls_from_ns: 0 }
+    }
+}
+
+/// The round of polls in which a queue last came to nothing, and at the node the one that is under
+/// way: it ends with the first queue that comes to nothing again. A program that polls several
+/// queues so gives its core away once a round, and not at each that is empty.
+#[derive(Debug, Default)]
+pub(crate) struct Polled(AtomicU32);
+
+impl Polled {
+    /// The first round, in which no queue was polled yet.
+    pub(super) fn first() -> Self {
+        Self(AtomicU32::new(1))
+    }
+
+    /// Notes that the queue came to nothing; whether that ends the round.
+    pub(super) fn ends(&self, round: &Self) -> bool {
+        let now = round.0.load(Ordering::Relaxed);
+        let ends = self.0.swap(now, Ordering::Relaxed) == now;
+        if ends {
+            let next = now.wrapping_add(1);
+            round.0.store(next, Ordering::Relaxed);
+            self.0.store(next, Ordering::Relaxed);
+        }
+        ends
     }
 }
 
@@ -120,5 +145,21 @@ impl Node {
             woken.is_ready |= files::is_readable(*fd)?;
         }
         Ok(woken)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_of_polls_ends_once_however_many_queues_there_are() {
+        for count in [1, 2, 512] {
+            let (round, queues) =
+                (Polled::first(), (0..count).map(|_| Polled::default()).collect::<Vec<_>>());
+            let ends: Vec<usize> =
+                (0..4).map(|_| queues.iter().filter(|queue| queue.ends(&round)).count()).collect();
+            assert_eq!(ends, [0, 1, 1, 1]);
+        }
     }
 }
