@@ -11,6 +11,7 @@ RUN=''          # folder of this boot; each scenario has one of its own in it
 SOCKETS=''      # short path: a Unix socket's name has at most 107 characters
 PIDS=()
 MODEL=''        # pid of the model
+GUEST=''        # pid of QEMU
 CXCTL=''        # the program that runs it
 QMP=''          # file descriptor of QEMU's monitor, once something was asked of it
 DEADLINE=0      # when the guest counts as hung, in seconds of this process
@@ -215,7 +216,7 @@ qemu_command() {
         cmdline="intel_iommu=on $cmdline"
     fi
     # shellcheck disable=SC2054 # commas are QEMU's
-    COMMAND=("${QEMU[@]}" -M "$machine" "${extra[@]}" -cpu "$CPU"
+    COMMAND=("${QEMU[@]}" -name lab,debug-threads=on -M "$machine" "${extra[@]}" -cpu "$CPU"
         -accel "${FERROCX_LAB_ACCEL:-tcg,thread=multi}" -m "$memory" -smp "$cpus"
         -object "memory-backend-memfd,id=mem,size=$memory,share=on"
         -nographic -nic none -vga none
@@ -254,10 +255,22 @@ attend() {
         unplug) qmp device_del '{"id":"'"$argument"'"}' ;;
         hmp) qmp human-monitor-command '{"command-line":"'"$argument $more"'"}' ;;
         counts) model_status "$1/counts.json" ;;
+        cores) core_times >"$1/cores" ;;
         vanish | return) "$CXCTL" model "$what" "$SOCKETS/control" "port$argument" ;;
         *) echo "the guest asked for '$what'" >>"$1/reason" ;;
     esac
     rm "$1/ask"
+}
+
+# core_times: a line for each of the guest's cores, with what its thread has run, in nanoseconds.
+core_times() {
+    local thread name core ran rest
+    for thread in "/proc/$GUEST"/task/*; do
+        read -r name core <"$thread/comm"
+        [ "$name" = CPU ] || continue
+        read -r ran rest <"$thread/schedstat"
+        echo "${core%/*} $ran"
+    done | sort -n
 }
 
 # model_status FILE: what the model counts; by then what it captured is in its file, too.
@@ -336,13 +349,13 @@ report_failure() {
 # run_boot NAME...: scenarios of one machine, in one boot of it. Those that this boot did not come
 # to, because one before them failed or left something behind, are in REST.
 run_boot() {
-    local name guest
+    local name
     start_machine "$@"
     "${COMMAND[@]}" </dev/null >"$RUN/console.log" 2>&1 &
-    guest=$!
-    PIDS+=("$guest")
+    GUEST=$!
+    PIDS+=("$GUEST")
     DEADLINE=$((SECONDS + BOOT_LIMIT))
-    wait_for "$guest" || {
+    wait_for "$GUEST" || {
         [ -n "$CURRENT" ] || begin_scenario "$1"
         blame "the guest did not answer any more; ended after $((SECONDS - BEGUN)) s"
     }

@@ -55,7 +55,8 @@ until_true() {
 }
 
 # ask_host WHAT [ARGUMENT...]: what only the host can do: `unplug ID` of a device, `vanish PORT` and
-# `return PORT` of the model, `counts` for its counters in /host/counts.json, `hmp LINE` for QEMU's
+# `return PORT` of the model, `counts` for its counters in /host/counts.json, `cores` for what the
+# threads of the guest's cores have run, in nanoseconds in /host/cores, `hmp LINE` for QEMU's
 # monitor.
 # Returns when it was told; a guest takes part in an unplugging. QEMU 11.1 aborts when a device of
 # the model is unplugged (with MSI-X), and when the model's process ends.

@@ -18,8 +18,15 @@ readonly CASES=(
     'read 1M 4' 'write 1M 4'
 )
 
-# busy: hundredths of a second that the host's core and the target's were not idle.
-busy() { awk '/^cpu[01] / { print $2 + $3 + $4 + $7 + $8 }' /proc/stat | tr '\n' ' '; }
+# busy: microseconds that the host's core and the target's were not idle, and then that the threads
+# which emulate them ran: they wait for the machine's processors, and for the model to take a store.
+busy() {
+    ask_host cores
+    {
+        awk '/^cpu[01] / { print ($2 + $3 + $4 + $7 + $8) * 10000 }' /proc/stat
+        awk '{ print int($2 / 1000) }' /host/cores
+    } | tr '\n' ' '
+}
 
 # interrupts_on CORE DEVICE: all of them.
 interrupts_on() {
@@ -51,14 +58,14 @@ target, case, before, after = sys.argv[1:]
 job = json.load(open('/run/fio.json'))['jobs'][0]
 both = [job['read'], job['write']]
 count = sum(it['total_ios'] for it in both)
-host, core = (10_000 * (b - a) / count for a, b in
-              zip(map(int, before.split()), map(int, after.split())))
+host, core, host_ran, core_ran = ((b - a) / count for a, b in
+                                  zip(map(int, before.split()), map(int, after.split())))
 print(json.dumps({
     'target': target, 'case': case, 'iops': sum(it['iops'] for it in both),
     'mib_s': sum(it['bw'] for it in both) / 1024,
     'mean_us': sum(it['clat_ns']['mean'] * it['total_ios'] for it in both) / count / 1000,
     'p99_us': max(it['clat_ns'].get('percentile', {}).get('99.000000', 0) for it in both) / 1000,
-    'host_us': host, 'target_us': core}))
+    'host_us': host, 'target_us': core, 'host_ran_us': host_ran, 'target_ran_us': core_ran}))
 PY
     done
 }
@@ -107,12 +114,13 @@ python3 - <<'PY' | tee /host/results
 import json
 
 rows = [json.loads(line) for line in open('/host/rows')]
+print(f"{'':79}{'not idle':>18}{'threads':>16}")
 print(f"{'case':18}{'target':16}{'IOPS':>8}{'MiB/s':>8}{'mean us':>10}{'p99 us':>10}"
-      f"{'host us':>9}{'target us':>10}")
+      f"{'host us':>9}{'target us':>10}{'ran us':>9}{'ran us':>8}")
 for row in sorted(rows, key=lambda row: row['case']):
     print(f"{row['case']:18}{row['target']:16}{row['iops']:8.0f}{row['mib_s']:8.1f}"
           f"{row['mean_us']:10.0f}{row['p99_us']:10.0f}{row['host_us']:9.0f}"
-          f"{row['target_us']:10.0f}")
+          f"{row['target_us']:10.0f}{row['host_ran_us']:9.0f}{row['target_ran_us']:8.0f}")
 PY
 check_dmesg
 verdict
