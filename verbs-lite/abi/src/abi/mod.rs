@@ -20,6 +20,7 @@ pub(crate) use work::*;
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU32;
 
 /// A lock or condition of the C library that nobody outside this library uses: zeros are its
 /// initial value.
@@ -231,8 +232,8 @@ pub(crate) struct ibv_cq {
     pub(crate) handle: u32,
     pub(crate) cqe: c_int,
     pub(crate) locks: Opaque<LOCKS>,
-    pub(crate) comp_events_completed: u32,
-    pub(crate) async_events_completed: u32,
+    pub(crate) comp_events_completed: AtomicU32,
+    pub(crate) async_events_completed: AtomicU32,
 }
 
 #[repr(C)]
@@ -308,7 +309,7 @@ pub(crate) struct ibv_srq {
     pub(crate) pd: *mut ibv_pd,
     pub(crate) handle: u32,
     pub(crate) locks: Opaque<LOCKS>,
-    pub(crate) events_completed: u32,
+    pub(crate) events_completed: AtomicU32,
 }
 
 #[repr(C)]
@@ -357,7 +358,7 @@ pub(crate) struct ibv_qp {
     pub(crate) state: c_int,
     pub(crate) qp_type: c_int,
     pub(crate) locks: Opaque<LOCKS>,
-    pub(crate) events_completed: u32,
+    pub(crate) events_completed: AtomicU32,
 }
 
 #[repr(C)]

@@ -2,6 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 
 use ferrocx_core::Event;
 use ferrocx_prm::eqe::EventType;
@@ -10,7 +11,7 @@ use super::context::{Context, Kind, Queued, Shared, Told};
 use super::srq::SharedQueue;
 use super::wait::{GO_ON, MOMENT, nap, waits};
 use super::{Errno, set_errno, signals};
-use crate::abi::{event, ibv_async_event, ibv_context};
+use crate::abi::{event, ibv_async_event, ibv_context, ibv_cq, ibv_qp, ibv_srq};
 use crate::files;
 use crate::node::{Listener, WHILE, lock};
 
@@ -179,6 +180,12 @@ pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event)
         told.into_iter().find(|(about, told)| about.0 == kind && told.face == event.element)
     {
         told.unacknowledged = told.unacknowledged.saturating_sub(1);
+        let completed = match kind {
+            Kind::Cq => promised!(&(*face.cast::<ibv_cq>()).async_events_completed),
+            Kind::Srq => promised!(&(*face.cast::<ibv_srq>()).events_completed),
+            Kind::Qp => promised!(&(*face.cast::<ibv_qp>()).events_completed),
+        };
+        completed.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -56,9 +56,8 @@ pub(super) struct Queue {
     /// Events that the library made itself, and that were not taken: the device, which counts its
     /// own, knows nothing of them.
     own: AtomicU32,
-    /// Events that were taken from the channel, and that the program acknowledged.
+    /// Events that were taken from the channel; `face` has how many the program acknowledged.
     pub(super) given: AtomicU32,
-    acknowledged: AtomicU32,
     /// Completions say when they were made.
     pub(super) is_stamped: bool,
     /// Queue pairs that complete here.
@@ -194,6 +193,11 @@ impl Queue {
             inner.cq.ack_event();
         }
         inner.cq.arm(what);
+        // The device reports at once what nobody has polled yet, and programs count on it: UCX
+        // sleeps after it has armed. Of what was taken from the device already, it does not know.
+        if !inner.waiting.is_empty() {
+            self.fire();
+        }
     }
 
     /// Has an event come that the device does not raise.
@@ -313,8 +317,8 @@ pub(super) fn create(
         handle: number,
         cqe: size_of_queue(wanted),
         locks: [0; _],
-        comp_events_completed: 0,
-        async_events_completed: 0,
+        comp_events_completed: AtomicU32::new(0),
+        async_events_completed: AtomicU32::new(0),
     };
     let queue: *mut ibv_cq = give_out(Queue {
         face: make(face),
@@ -330,7 +334,6 @@ pub(super) fn create(
         news: AtomicU32::new(0),
         own: AtomicU32::new(0),
         given: AtomicU32::new(0),
-        acknowledged: AtomicU32::new(0),
         is_stamped,
         users: Users::default(),
     });
@@ -397,9 +400,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     }
     queue.shared.delist(Kind::Cq, number);
     // The interface promises to wait until every event was acknowledged.
-    let is_open =
-        || queue.given.load(Ordering::Acquire) != queue.acknowledged.load(Ordering::Acquire);
-    while is_open() {
+    let acknowledged = &queue.face.base.comp_events_completed;
+    while queue.given.load(Ordering::Acquire) != acknowledged.load(Ordering::Acquire) {
         nap(MOMENT);
     }
     drop(promised!(take_back::<Queue, _>(cq)));
@@ -407,7 +409,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 }
 
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    promised!(Queue::of(cq)).acknowledged.fetch_add(count, Ordering::AcqRel);
+    promised!(&(*cq).comp_events_completed).fetch_add(count, Ordering::AcqRel);
 }
 
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
@@ -418,8 +420,6 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
         return 0;
     }
     let mut inner = queue.inner();
-    // Only what comes from here on is news: the device would report what is there at once.
-    queue.take_all(&mut inner);
     queue.arm(&mut inner, if is_solicited { Notify::Solicited } else { Notify::Next });
     0
 }

@@ -4,7 +4,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use ferrocx_verbs_lite::{Gid, QpConfig, QpQueues, QpState, QpType};
 
@@ -156,7 +156,7 @@ fn hand_out(
         state,
         qp_type: init.qp_type,
         locks: [0; _],
-        events_completed: 0,
+        events_completed: AtomicU32::new(0),
     };
     give_out(QueuePair {
         face: wr::face(base),

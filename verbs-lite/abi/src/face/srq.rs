@@ -87,8 +87,14 @@ fn create(
     };
     let srqn = srq.number();
     (attr.max_wr, attr.max_sge) = (config.max_wr, config.max_sge);
-    let face =
-        ibv_srq { context, srq_context, pd, handle: srqn, locks: [0; _], events_completed: 0 };
+    let face = ibv_srq {
+        context,
+        srq_context,
+        pd,
+        handle: srqn,
+        locks: [0; _],
+        events_completed: AtomicU32::new(0),
+    };
     let srq = Arc::new(Mutex::new(srq));
     if let Some((index, _)) = xrc {
         lock(&shared.xrc_queues).insert(index, Arc::clone(&srq));
