@@ -143,8 +143,14 @@ ended() {
     fi
 }
 
+# Devices of programs, where they have others than one model: of both ends, or where each has
+# arguments of its own, of the server.
+devices=()
+
 # start PROGRAM...: runs both ends of a program.
-start() { (ordinary timeout $limit "$there/cxctl" run -n 2 -- "$@") >"$folder/log" 2>&1; }
+start() {
+    (ordinary timeout $limit "$there/cxctl" run -n 2 "${devices[@]}" -- "$@") >"$folder/log" 2>&1
+}
 
 # both PROGRAM...: runs both ends, and prints how they ended.
 both() {
@@ -194,7 +200,8 @@ apart() {
     local status=0 theirs=0 run server=() looks=0
     while [ "$1" != -- ]; do server+=("$1") && shift; done
     shift
-    (ordinary timeout $limit "$there/cxctl" run -- "${server[@]}") >"$folder/server" 2>&1 &
+    (ordinary timeout $limit "$there/cxctl" run "${devices[@]}" -- "${server[@]}") \
+        >"$folder/server" 2>&1 &
     run=$!
     # It is there when it listens, or after ten seconds: a member of a group does not.
     until grep -q '@ferrocx-cm/' /proc/net/unix || ! kill -0 $run 2>/dev/null ||
@@ -251,11 +258,12 @@ ranks() {
         chmod a+rx "$program"
     fi
     # A rank's way to the others, and nothing else: no shared memory, no TCP.
-    local options=(-np "$2" --oversubscribe --mca pml ucx --mca btl ^openib -x UCX_TLS)
+    local options=(-np "$2" --oversubscribe --mca pml ucx --mca btl ^openib -x UCX_TLS
+        -x UCX_MAX_RNDV_RAILS -x UCX_RNDV_THRESH)
     [ "$1" = openmpi ] || options=(-n "$2" -genv MPIR_CVAR_NOLOCAL 1)
     UCX_TLS=$3 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
         as="mpirun.$1 mpi.c, $2 ranks, $3" \
-        alone "mpirun.$1" "${options[@]}" "$there/cxctl" run -- "$there/mpi.$1"
+        alone "mpirun.$1" "${options[@]}" "$there/cxctl" run "${devices[@]}" -- "$there/mpi.$1"
 }
 
 # of_ucx TRANSPORTS TEST...: its own measurements over these transports.
@@ -294,6 +302,12 @@ apart udaddy -- udaddy -s 127.0.0.1
 apart rdma_server -- rdma_client -s 127.0.0.1
 apart rstream -S 4096 -C 200 -T v -- rstream -S 4096 -C 200 -T v -s 127.0.0.1
 interrupted ib_write_bw -F "${perf[@]}" -D 5
+# To the second of two devices.
+devices=(--device model --device model)
+both ibv_rc_pingpong -d ferrocx1 -g 0 -c
+devices+=(--address 127.89.0.1 --address 127.89.0.2)
+apart rping -s -V -C 20 -- rping -c -V -C 20 -a 127.89.0.2
+devices=()
 rc=rc_verbs,ud_verbs:aux ud=ud_verbs
 # Of sid's UCX 1.23, built without RDMA, there is nothing to run, nor of what runs over it.
 has_ucx=1
@@ -349,6 +363,13 @@ if [ $has_ucx -eq 1 ]; then
             ranks $mpi 8 "$transports"
         done
     done
+    # Long messages by two devices at once.
+    devices=(--device model --device model)
+    export UCX_MAX_RNDV_RAILS=2 UCX_RNDV_THRESH=8k
+    ranks openmpi 2 $rc,self
+    ranks openmpi 4 $rc,self
+    unset UCX_MAX_RNDV_RAILS UCX_RNDV_THRESH
+    devices=()
 fi
 
 # UCX's storage protocol between a client and a server, which compare what they read and write.

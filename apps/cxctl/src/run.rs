@@ -19,6 +19,8 @@ use crate::impairment::Impairment;
 
 /// File of the library, as cargo names it, beside this program.
 const LIBRARY: &str = "libibverbs.so";
+/// The device that needs no adapter.
+const MODEL: &str = "model";
 /// Time that the first node has to listen for connections before the second calls it anyway: not
 /// every program listens, and on a machine with much to do, those that do take seconds.
 const HEAD_START: Duration = Duration::from_secs(10);
@@ -34,19 +36,21 @@ pub struct Options {
     #[arg(short = 'n', long, default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=2))]
     pub nodes: u8,
-    /// PCI address of an adapter that is bound to vfio-pci, for this program alone. Default: the
-    /// software model.
-    #[arg(long, value_name = "PCI", requires = "address")]
-    pub device: Option<String>,
-    /// Address of the port. The model's is an address of this machine, of the first node; the
-    /// second has the next one. Default: the first free ones from 127.88.0.1 on. A link-local one
-    /// of IPv6 has its interface: fe80::1%eth0. An adapter's has its subnet: 192.168.0.1/24 or
-    /// fd00::1/64.
+    /// `model`, or the PCI address of an adapter that is bound to vfio-pci, for this program alone.
+    /// Given several times, the program has several devices, ferrocx0, ferrocx1 and so on. Default:
+    /// one model.
+    #[arg(long, value_name = "PCI")]
+    pub device: Vec<String>,
+    /// Address of the port; of several devices, one for each, in the same order. The model's is an
+    /// address of this machine, of the first node; the second node has the next ones, or with so
+    /// many devices those so many further on.
+    /// Default: the first free ones from 127.88.0.1 on. A link-local one of IPv6 has its interface:
+    /// fe80::1%eth0. An adapter's has its subnet: 192.168.0.1/24 or fd00::1/64.
     #[arg(long)]
-    pub address: Option<String>,
-    /// Address that leads out of an adapter's subnet.
+    pub address: Vec<String>,
+    /// Address that leads out of an adapter's subnet; of several devices likewise.
     #[arg(long, value_name = "ADDRESS", requires = "device")]
-    pub gateway: Option<IpAddr>,
+    pub gateway: Vec<IpAddr>,
     /// The largest IP packet: 352 to 9978. Default: 4200 on a loopback address, 1500 on others.
     #[arg(long)]
     pub mtu: Option<u16>,
@@ -90,15 +94,23 @@ fn library(named: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The address of node `index`, as the library wants it.
-fn address_of(options: &Options, index: u8) -> anyhow::Result<Option<String>> {
-    let Some(address) = &options.address else { return Ok(None) };
-    if options.device.is_some() {
-        return Ok(Some(address.clone()));
+/// The devices, as they were named.
+fn devices(options: &Options) -> Vec<&str> {
+    match options.device.as_slice() {
+        [] => vec![MODEL],
+        named => named.iter().map(String::as_str).collect(),
+    }
+}
+
+/// The address of a device at node `index`, as the library wants it. With so many devices of a node,
+/// those of the next have the addresses so much further on.
+fn address_of(address: &str, device: &str, index: u8, devices: usize) -> anyhow::Result<String> {
+    if device != MODEL {
+        return Ok(address.to_owned());
     }
     let (ip, interface) = match address.split_once('%') {
         Some((ip, interface)) => (ip, Some(interface)),
-        None => (address.as_str(), None),
+        None => (address, None),
     };
     let first: IpAddr = ip.parse().ok().with_context(|| {
         format!(
@@ -106,16 +118,31 @@ fn address_of(options: &Options, index: u8) -> anyhow::Result<Option<String>> {
              prefix length"
         )
     })?;
+    let further = u32::from(index) * devices as u32;
     let own: IpAddr = match first {
-        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(index.into())).into(),
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(index.into())).into(),
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().wrapping_add(further)).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().wrapping_add(further.into())).into(),
     };
-    Ok(Some(interface.map_or_else(|| own.to_string(), |name| format!("{own}%{name}"))))
+    Ok(interface.map_or_else(|| own.to_string(), |name| format!("{own}%{name}")))
 }
 
-/// What an adapter cannot do and the model can.
+/// That each device can have what was said of it, and what an adapter cannot do and the model can.
 fn check(options: &Options) -> anyhow::Result<()> {
-    let Some(pci) = &options.device else { return Ok(()) };
+    let devices = devices(options);
+    for (name, given) in
+        [("--address", options.address.len()), ("--gateway", options.gateway.len())]
+    {
+        if given != 0 && given != devices.len() {
+            bail!(
+                "{given} of {name} for {} of --device; name it for none or for each, in order",
+                devices.len()
+            );
+        }
+    }
+    let Some(pci) = devices.iter().find(|device| **device != MODEL) else { return Ok(()) };
+    if options.address.is_empty() {
+        bail!("the adapter {pci} has no address; give each device one by --address");
+    }
     if options.nodes > 1 {
         bail!("-n 2 needs two devices, and {pci} is one: start each end by itself, with its own");
     }
@@ -145,14 +172,21 @@ fn node(options: &Options, library: &Path, index: u8) -> anyhow::Result<Command>
     command.env("LD_PRELOAD", &preload);
     // It and what it starts find the files of the kernel's drivers, as far as the library has them.
     command.env("FERROCX_SYSFS", "1");
-    if let Some(pci) = &options.device {
-        command.env("FERROCX_DEVICE", pci);
+    // Of several devices these stand between commas.
+    let devices = devices(options);
+    if !options.device.is_empty() {
+        command.env("FERROCX_DEVICE", devices.join(","));
     }
-    if let Some(address) = address_of(options, index)? {
-        command.env("FERROCX_IP", address);
+    let addresses = options.address.iter().zip(&devices);
+    let addresses: Vec<_> = addresses
+        .map(|(address, device)| address_of(address, device, index, devices.len()))
+        .collect::<anyhow::Result<_>>()?;
+    if !addresses.is_empty() {
+        command.env("FERROCX_IP", addresses.join(","));
     }
-    if let Some(gateway) = options.gateway {
-        command.env("FERROCX_GATEWAY", gateway.to_string());
+    if !options.gateway.is_empty() {
+        let gateways: Vec<_> = options.gateway.iter().map(IpAddr::to_string).collect();
+        command.env("FERROCX_GATEWAY", gateways.join(","));
     }
     if let Some(mtu) = options.mtu {
         command.env("FERROCX_MTU", mtu.to_string());
@@ -268,9 +302,9 @@ mod tests {
     fn options(nodes: u8, program: &[&str]) -> Options {
         Options {
             nodes,
-            device: None,
-            address: Some("127.88.0.255".into()),
-            gateway: None,
+            device: Vec::new(),
+            address: vec!["127.88.0.255".into()],
+            gateway: Vec::new(),
             mtu: Some(1500),
             library: Some("/dev/null".into()),
             capture: Some("/".into()),
@@ -302,9 +336,8 @@ mod tests {
             ("fe80::1%eth0", "fe80::2%eth0"),
             ("10.0.0.1", "10.0.0.2"),
         ] {
-            let options = Options { address: Some(first.into()), ..self::options(2, &["true"]) };
-            assert_eq!(address_of(&options, 0).unwrap().as_deref(), Some(first));
-            assert_eq!(address_of(&options, 1).unwrap().as_deref(), Some(second));
+            assert_eq!(address_of(first, MODEL, 0, 1).unwrap(), first);
+            assert_eq!(address_of(first, MODEL, 1, 1).unwrap(), second);
         }
         assert!(value("LD_PRELOAD").starts_with("/x/libibverbs.so"));
     }
@@ -312,9 +345,9 @@ mod tests {
     #[test]
     fn an_adapter_has_its_address_and_nothing_of_the_models() {
         let adapter = |nodes| Options {
-            device: Some("0000:3b:00.0".into()),
-            address: Some("fd00::1/64".into()),
-            gateway: Some("fd00::2".parse().unwrap()),
+            device: vec!["0000:3b:00.0".into()],
+            address: vec!["fd00::1/64".into()],
+            gateway: vec!["fd00::2".parse().unwrap()],
             capture: None,
             impairment: Impairment::default(),
             ..options(nodes, &["ibv_devinfo"])
@@ -333,8 +366,29 @@ mod tests {
         let lossy = Impairment { loss: 5, ..Impairment::default() };
         assert!(refused(Options { impairment: lossy, ..adapter(1) }).contains("--device"));
         assert!(refused(Options { capture: Some("/".into()), ..adapter(1) }).contains("--device"));
-        let foreign = Options { address: Some("10.0.0.1/8".into()), ..options(1, &["true"]) };
+        assert!(refused(Options { address: vec![], ..adapter(1) }).contains("--address"));
+        let foreign = Options { address: vec!["10.0.0.1/8".into()], ..options(1, &["true"]) };
         assert!(refused(foreign).contains("10.0.0.1/8"));
+    }
+
+    #[test]
+    fn several_devices_have_an_address_each() {
+        let addresses: Vec<String> = vec!["127.88.1.1".into(), "127.88.1.2".into()];
+        let several = || Options {
+            device: vec![MODEL.into(); 2],
+            address: addresses.clone(),
+            ..options(2, &["ibv_devices"])
+        };
+        let command = node(&several(), Path::new("/x/libibverbs.so"), 1).unwrap();
+        let values: Vec<_> = command.get_envs().collect();
+        for (name, value) in
+            [("FERROCX_DEVICE", "model,model"), ("FERROCX_IP", "127.88.1.3,127.88.1.4")]
+        {
+            assert!(values.contains(&(name.as_ref(), Some(value.as_ref()))), "{name}");
+        }
+        let refused = |options| run(&options).unwrap_err().to_string();
+        let one = Options { address: addresses[..1].to_vec(), ..several() };
+        assert!(refused(one).contains("1 of --address for 2"));
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //!
 //! | variable | says |
 //! |---|---|
-//! | `FERROCX_DEVICE` | the PCI address of an adapter; else, or as `model`, the software model |
+//! | `FERROCX_DEVICE` | the PCI address of an adapter; else, or as `model`, the software model. Several between commas are as many devices; then the next two have one for each, in the same order |
 //! | `FERROCX_IP` | of the model: the IPv4 address of the port, one of this machine; else the first free one from 127.88.0.1 on. Of an adapter: the address of the port and its subnet, 192.168.0.1/24 or fd00::1/64 |
 //! | `FERROCX_GATEWAY` | of an adapter: the address that leads out of the subnet |
 //! | `FERROCX_MTU` | the largest IP packet, 352 to 9978; else 4200 on a loopback address, 1500 on others |

@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn an_address_of_the_port_that_is_not_there_is_no_way() {
-        let node = Node::open().unwrap();
+        let node = Node::open(0).unwrap();
         let to = node.gids()[0].gid.0;
         let attr = |sgid_index: usize| {
             let word = |at: usize| u64::from_ne_bytes(to[at..at + 8].try_into().unwrap());
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_of_the_class_of_the_datagram() {
-        let node = Node::open().unwrap();
+        let node = Node::open(0).unwrap();
         let own = node.gids()[0].gid.0;
         let wc = |sl| ibv_wc { wc_flags: wc::GRH, sl, ..ibv_wc::default() };
         let mut header = [0; 40];

@@ -43,34 +43,49 @@ fn put_name(field: &mut [c_char], name: &str) {
     }
 }
 
-/// The device of this process, which lives as long as the process does.
-pub(super) fn device() -> *mut ibv_device {
-    struct Place(*mut ibv_device);
-    // SAFETY: what it points to is written before it is shared, and never after.
-    unsafe impl Send for Place {}
+/// A device as programs have it. They get its first member, and stock libraries of adapters compare
+/// a word behind that with their own.
+#[repr(C)]
+struct Listed {
+    face: ibv_device,
+    behind: [u64; 6],
+    index: usize,
+}
+
+/// The devices of this process, which live as long as the process does.
+fn devices() -> &'static [*mut ibv_device] {
+    struct Places(Vec<*mut ibv_device>);
+    // SAFETY: what they point to is written before it is shared, and never after.
+    unsafe impl Send for Places {}
     // SAFETY: as above.
-    unsafe impl Sync for Place {}
-    static DEVICE: OnceLock<Place> = OnceLock::new();
-    DEVICE
-        .get_or_init(|| {
-            let mut device = Box::new(ibv_device {
-                ops: [ABSENT; 2],
-                // A channel adapter, of InfiniBand's transport.
-                node_type: 1,
-                transport_type: 0,
-                name: [0; 64],
-                dev_name: [0; 64],
-                dev_path: [0; 256],
-                ibdev_path: [0; 256],
-            });
-            put_name(&mut device.name, "ferrocx0");
-            put_name(&mut device.dev_name, "uverbs0");
-            put_name(&mut device.dev_path, "/sys/class/infiniband_verbs/uverbs0");
-            put_name(&mut device.ibdev_path, "/sys/class/infiniband/ferrocx0");
-            // Stock libraries of adapters compare a word behind the device with their own.
-            Place(Box::into_raw(Box::new((*device, [0_u64; 6]))).cast())
-        })
-        .0
+    unsafe impl Sync for Places {}
+    static DEVICES: OnceLock<Places> = OnceLock::new();
+    let make = |index: usize| {
+        let mut face = ibv_device {
+            ops: [ABSENT; 2],
+            // A channel adapter, of InfiniBand's transport.
+            node_type: 1,
+            transport_type: 0,
+            name: [0; 64],
+            dev_name: [0; 64],
+            dev_path: [0; 256],
+            ibdev_path: [0; 256],
+        };
+        put_name(&mut face.name, &format!("ferrocx{index}"));
+        put_name(&mut face.dev_name, &format!("uverbs{index}"));
+        put_name(&mut face.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
+        put_name(&mut face.ibdev_path, &format!("/sys/class/infiniband/ferrocx{index}"));
+        Box::into_raw(Box::new(Listed { face, behind: [0; 6], index })).cast()
+    };
+    &DEVICES.get_or_init(|| Places((0..Node::count()).map(make).collect())).0
+}
+
+/// The number of a device.
+///
+/// # Safety
+/// The module's: it is one of [`devices`].
+unsafe fn index_of(device: *mut ibv_device) -> usize {
+    promised!((*device.cast::<Listed>()).index)
 }
 
 /// Starts logging, once, if the environment asks for it.
@@ -90,15 +105,18 @@ pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *
     start_log();
     super::rdma_cm::serve_librdmacm();
     super::tree::show_to_ucx();
+    let devices = devices();
     if !count.is_null() {
-        promised!(count.write(1));
+        promised!(count.write(devices.len() as c_int));
     }
-    Box::into_raw(Box::new([device(), null_mut()])).cast()
+    let list: Box<[_]> = devices.iter().copied().chain([null_mut()]).collect();
+    Box::into_raw(list).cast()
 }
 
 pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     if !list.is_null() {
-        drop(promised!(Box::from_raw(list.cast::<[*mut ibv_device; 2]>())));
+        let list = std::ptr::slice_from_raw_parts_mut(list, devices().len() + 1);
+        drop(promised!(Box::from_raw(list)));
     }
 }
 
@@ -106,13 +124,14 @@ pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> 
     promised!(&raw const (*device).name).cast()
 }
 
-pub(crate) extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
-    0
+pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
+    promised!(index_of(device)) as c_int
 }
 
-pub(crate) extern "C" fn ibv_get_device_guid(_device: *mut ibv_device) -> u64 {
+pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     start_log();
-    Node::open_and_keep().map_or(0, |node| node.context.attr().node_guid.to_be())
+    Node::open_and_keep(promised!(index_of(device)))
+        .map_or(0, |node| node.context.attr().node_guid.to_be())
 }
 
 /// The functions that programs find in the context itself.
@@ -136,11 +155,11 @@ fn operations() -> ibv_context_ops {
 
 /// Opens the device, with a command file and what that stands for.
 pub(super) fn open(
-    device: *mut ibv_device,
     command_file: OwnedFd,
     handles: Arc<Handles>,
 ) -> std::io::Result<*mut ibv_context> {
-    let node = Node::open()?;
+    let device = devices()[handles.device];
+    let node = Node::open(handles.device)?;
     let event_fd = files::new()?;
     let (async_fd, cmd_fd) = (event_fd.as_raw_fd(), command_file.as_raw_fd());
     let vectors = node.context.device().interrupt_vectors();
@@ -212,7 +231,8 @@ pub(super) fn open(
 
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     start_log();
-    let opened = handles::new_file().and_then(|(file, handles)| open(device, file, handles));
+    let file = handles::new_file(promised!(index_of(device)));
+    let opened = file.and_then(|(file, handles)| open(file, handles));
     object(opened.map_err(|error| {
         // Nobody else says it: the caller has a null pointer.
         tracing::error!(%error, "the device cannot be opened");

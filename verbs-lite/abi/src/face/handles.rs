@@ -16,6 +16,8 @@ use crate::node::lock;
 /// has it open.
 #[derive(Debug, Default)]
 pub(super) struct Handles {
+    /// The number of the device.
+    pub(super) device: usize,
     opened: Mutex<Opened>,
     pub(super) domains: Mutex<HashMap<u32, KnownDomain>>,
     pub(super) regions: Mutex<HashMap<u32, KnownRegion>>,
@@ -112,10 +114,10 @@ pub(super) fn id_of(file: impl AsFd) -> std::io::Result<FileId> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-/// The command file of a device that is being opened, and what it stands for.
-pub(super) fn new_file() -> std::io::Result<(OwnedFd, Arc<Handles>)> {
+/// The command file of a device that is being opened, by its number, and what it stands for.
+pub(super) fn new_file(device: usize) -> std::io::Result<(OwnedFd, Arc<Handles>)> {
     let file = memfd_create("ferrocx-uverbs", MemfdFlags::CLOEXEC)?;
-    let handles = Arc::new(Handles::default());
+    let handles = Arc::new(Handles { device, ..Handles::default() });
     let mut open = lock(&OPEN);
     open.retain(|known| known.2.strong_count() > 0);
     open.push(Known(id_of(&file)?, Process::this(), Arc::downgrade(&handles)));

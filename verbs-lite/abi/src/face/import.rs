@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 use super::context::Context;
-use super::device::{device, open};
+use super::device::open;
 use super::handles;
 use super::memory::{Domain, Registered};
 use super::{Errno, give_out, object, take_back};
@@ -27,7 +27,7 @@ fn import_device(fd: c_int) -> Result<*mut ibv_context, Errno> {
         std::mem::forget(file);
         return Err(Errno::INVALID);
     };
-    open(device(), file, handles).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+    open(file, handles).map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 pub(crate) extern "C" fn ibv_import_device(fd: c_int) -> *mut ibv_context {

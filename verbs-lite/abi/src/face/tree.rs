@@ -14,14 +14,15 @@ use std::sync::OnceLock;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::hooks::{Of, Replacement, redirect};
+use crate::node::Node;
 
 /// The variable of the environment that has a program find the files.
 const SWITCH: &str = "FERROCX_SYSFS";
-/// The character device, and one that everybody may open.
-const DEVICE: &CStr = c"/dev/infiniband/uverbs0";
+/// The character device, before its number, and one that everybody may open.
+const DEVICE: &[u8] = b"/dev/infiniband/uverbs";
 const NOTHING: &CStr = c"/dev/null";
-/// Where properties of the device stand.
-const FOLDER: &[u8] = b"/sys/class/infiniband/ferrocx0/";
+/// Where properties of a device stand, before its number and a slash.
+const FOLDER: &[u8] = b"/sys/class/infiniband/ferrocx";
 /// The type of each GID, a file an index.
 const GID_TYPES: &[u8] = b"ports/1/gid_attrs/types/";
 
@@ -109,12 +110,21 @@ extern "C" fn show_to_program() {
 #[unsafe(link_section = ".init_array")]
 static AT_START: extern "C" fn() = show_to_program;
 
+/// What stands behind the number of a device of this process.
+fn behind_number(text: &[u8]) -> Option<&[u8]> {
+    let (number, rest) = text.split_at(text.iter().take_while(|c| c.is_ascii_digit()).count());
+    let index: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
+    let is_plain = number.len() == 1 || !number.starts_with(b"0");
+    (is_plain && index < Node::count()).then_some(rest)
+}
+
 /// What stands in the place of a path, if it is one of these.
 fn instead(path: &CStr) -> Option<&'static CStr> {
-    if path == DEVICE {
+    let path = path.to_bytes();
+    if let Some(b"") = path.strip_prefix(DEVICE).and_then(behind_number) {
         return Some(NOTHING);
     }
-    let below = path.to_bytes().strip_prefix(FOLDER)?;
+    let below = path.strip_prefix(FOLDER).and_then(behind_number)?.strip_prefix(b"/")?;
     FILES.iter().find(|file| file.is_at(below))?.path()
 }
 
@@ -161,9 +171,11 @@ mod tests {
 
     #[test]
     fn only_the_paths_of_the_device_are_led_elsewhere() {
-        assert_eq!(instead(DEVICE), Some(NOTHING));
+        assert_eq!(instead(c"/dev/infiniband/uverbs0"), Some(NOTHING));
         for other in [
             c"/dev/infiniband/uverbs1",
+            c"/dev/infiniband/uverbs00",
+            c"/dev/infiniband/uverbs",
             c"/sys/class/infiniband/ferrocx0/ports/1/gid_attrs/types/",
             c"/sys/class/infiniband/ferrocx0/ports/1/gid_attrs/types/x",
             c"/sys/class/infiniband/ferrocx0/ports/1/pkeys/1",

@@ -13,7 +13,7 @@ use ferrocx_mempool::PageSize;
 use ferrocx_verbs_lite::net::{NetConfig, NetError, Network};
 use ferrocx_verbs_lite::{GidConfig, Path, RdmaContext};
 
-use super::{ETHERNET_MTU, GLANCE, Node, invalid, lock, mtu_of, refused, setting};
+use super::{ETHERNET_MTU, GLANCE, Node, invalid, lock, mtu_of, refused, setting, setting_of};
 use crate::face::wait::nap;
 
 /// How long the port may take until it has a link; it is opened without one after that.
@@ -57,15 +57,15 @@ fn wait_for_link(context: &RdmaContext) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the adapter at a PCI address.
-pub(super) fn open(pci: String) -> io::Result<Arc<Node>> {
+/// Opens the adapter at a PCI address, as the device of a number.
+pub(super) fn open(pci: String, index: usize) -> io::Result<Arc<Node>> {
     if let Some(name) = OF_THE_MODEL.iter().find(|name| setting(name).is_some()) {
         return Err(invalid(format!(
             "{name} is set, and FERROCX_DEVICE names the adapter {pci}: that is for the model's \
              wire; unset one of them"
         )));
     }
-    let (ip, gateway) = (setting("FERROCX_IP"), setting("FERROCX_GATEWAY"));
+    let [ip, gateway] = ["FERROCX_IP", "FERROCX_GATEWAY"].map(|name| setting_of(name, index));
     let gid = address(&ip.unwrap_or_default(), gateway.as_deref())?;
     let mtu = mtu_of(ETHERNET_MTU)?;
     let settings = VfioConfig { address: pci.clone(), ..VfioConfig::default() };
@@ -78,7 +78,7 @@ pub(super) fn open(pci: String) -> io::Result<Arc<Node>> {
     let net = NetConfig { page: PageSize::Base4K, ..NetConfig::default() };
     let network = Network::open(&context, &net).map_err(refused)?;
     tracing::info!(pci, address = %gid.address, mtu, "the adapter is up");
-    Node::of(context, address, None, Some(Mutex::new(network)))
+    Node::of(index, context, address, None, Some(Mutex::new(network)))
 }
 
 /// Finds the way from an address of the port to a peer, and waits for the answer.

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_once_to_who_listens_then_and_to_who_listens_later() {
-        let node = Node::open_model().unwrap();
+        let node = Node::open_model(0).unwrap();
         let (early, late) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
         let weak = |heard: &Arc<Heard>| -> Weak<dyn Listener> {
             let heard: Weak<Heard> = Arc::downgrade(heard);

@@ -77,13 +77,13 @@ impl Mailbox {
 
 impl Hub {
     /// Makes one that interrupt `vector` serves, and the thread.
-    pub(super) fn new(context: &RdmaContext, vector: u16) -> io::Result<Arc<Self>> {
+    pub(super) fn new(context: &RdmaContext, vector: u16, live: Live) -> io::Result<Arc<Self>> {
         let mut channel = context.create_comp_channel(vector).map_err(super::refused)?;
         channel.arm();
         let file = channel.as_fd().try_clone_to_owned()?;
         let mailboxes = HashMap::new();
         let inner = Mutex::new(Inner { channel, mailboxes });
-        let hub = Arc::new(Self { inner, _live: Live::new() });
+        let hub = Arc::new(Self { inner, _live: live });
         let weak = Arc::downgrade(&hub);
         let run = move || serve(&file, &weak);
         let thread = thread::Builder::new().name("ferrocx-events".into());
@@ -146,7 +146,7 @@ fn serve(file: &OwnedFd, hub: &Weak<Hub>) {
 mod tests {
     use std::{fs, thread};
 
-    use super::Hub;
+    use super::{Hub, Live};
     use crate::node::Node;
 
     /// Whether a thread holds a signal back. Source: proc(5), `SigBlk`.
@@ -158,8 +158,8 @@ mod tests {
 
     #[test]
     fn threads_of_this_library_take_no_signals_of_the_program() {
-        let node = Node::open().unwrap();
-        let _hub = Hub::new(&node.context, 1).unwrap();
+        let node = Node::open(0).unwrap();
+        let _hub = Hub::new(&node.context, 1, Live::new(0)).unwrap();
         let ours = || -> Vec<String> {
             let tasks = fs::read_dir("/proc/self/task").unwrap();
             let names = tasks.map(|task| task.unwrap().file_name().into_string().unwrap());

@@ -53,7 +53,7 @@ use address::{Address, mac_of};
 use events::Events;
 use live::Live;
 use ring::now_ns;
-use sleep::Sleep;
+use sleep::{ROUND, Sleep};
 use wire::{HostWire, Sockets};
 
 /// Largest IP packet where nothing says otherwise: of one machine, and of Ethernet.
@@ -90,14 +90,16 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Since when callers have polled for nothing, at whatever device; 0 when something has been done
+/// since.
+static IDLE_NS: AtomicU64 = AtomicU64::new(0);
+
 /// The software device, in this process.
 #[derive(Debug)]
 struct Model {
     nic: Mutex<Nic>,
     sockets: Arc<Sockets>,
-    /// Since when callers have polled for nothing, and when the last one did; 0 when something has
-    /// been done since.
-    idle_ns: AtomicU64,
+    /// When somebody polled for nothing last.
     polled_ns: AtomicU64,
     /// Who may step it: a child has a copy, whose rings are shared with other processes.
     process: Process,
@@ -113,8 +115,8 @@ impl Model {
         }
         let Ok(mut nic) = self.nic.try_lock() else { return false };
         let is_busy = nic.step(now_ns());
-        if is_busy && self.idle_ns.load(Ordering::Relaxed) != 0 {
-            self.idle_ns.store(0, Ordering::Relaxed);
+        if is_busy && IDLE_NS.load(Ordering::Relaxed) != 0 {
+            IDLE_NS.store(0, Ordering::Relaxed);
         }
         is_busy
     }
@@ -128,17 +130,17 @@ impl Model {
     fn is_keen(&self) -> bool {
         let now_ns = now_ns();
         let last_ns = self.polled_ns.swap(now_ns, Ordering::Relaxed);
-        let idle_ns = self.idle_ns.load(Ordering::Relaxed);
+        let idle_ns = IDLE_NS.load(Ordering::Relaxed);
         // One that did something else meanwhile starts anew.
         if idle_ns == 0 || now_ns.saturating_sub(last_ns) > KEEN_NS {
-            self.idle_ns.store(now_ns, Ordering::Relaxed);
+            IDLE_NS.store(now_ns, Ordering::Relaxed);
             return true;
         }
         now_ns.saturating_sub(idle_ns) < KEEN_NS
     }
 }
 
-/// The device that this process uses.
+/// A device that this process uses.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) context: RdmaContext,
@@ -148,10 +150,10 @@ pub(crate) struct Node {
     /// The Ethernet side of an adapter's port. The model's peers need none: their MAC addresses
     /// follow from their IP addresses.
     network: Option<Mutex<Network>>,
+    /// This process has other devices besides.
+    has_others: bool,
     /// Polls that found nothing since the thread last looked.
     empty_polls: AtomicU32,
-    /// The round of polls in which every queue has come to nothing at most once.
-    polled: Polled,
     /// Callers that sleep and step the model when they wake.
     sleepers: AtomicUsize,
     /// Interrupt vectors that nobody has, and what those share who have none of their own.
@@ -163,7 +165,7 @@ pub(crate) struct Node {
     /// Who has work to do whenever the model has made steps.
     turns: Mutex<Option<Weak<dyn Turn>>>,
     /// The last to go: what it has of the machine is free again then.
-    _live: Live,
+    live: Live,
 }
 
 /// Interrupt vectors of completion channels.
@@ -188,21 +190,28 @@ pub(crate) trait Turn: Send + Sync + std::fmt::Debug {
     fn turn(&self);
 }
 
-/// The node of this process, and the process: a child after a fork has none.
-static NODE: Mutex<(u32, Weak<Node>)> = Mutex::new((0, Weak::new()));
+/// A process, and its nodes by their numbers: a child after a fork has none.
+static NODES: Mutex<(u32, Vec<Weak<Node>>)> = Mutex::new((0, Vec::new()));
 
 /// A variable of the environment, if it says anything.
 fn setting(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
+/// What a variable of the environment says of the device of a number: they stand in order, between
+/// commas.
+fn setting_of(name: &str, index: usize) -> Option<String> {
+    let all = setting(name)?;
+    all.split(',').nth(index).filter(|value| !value.is_empty()).map(str::to_owned)
+}
+
 fn invalid(what: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, what)
 }
 
-/// Takes the address that the environment names, or the first that is free.
-fn take_address() -> io::Result<Sockets> {
-    if let Some(text) = setting("FERROCX_IP") {
+/// Takes the address that the environment names for a device, or the first that is free.
+fn take_address(index: usize) -> io::Result<Sockets> {
+    if let Some(text) = setting_of("FERROCX_IP", index) {
         return Sockets::bind(Address::read(&text)?);
     }
     let mut last = io::ErrorKind::AddrInUse.into();
@@ -268,53 +277,63 @@ fn refused(error: impl std::fmt::Display) -> io::Error {
 }
 
 impl Node {
-    /// The node of this process, which is made when it is first asked for.
+    /// How many devices this process has: as many as `FERROCX_DEVICE` names, or one.
+    pub(crate) fn count() -> usize {
+        setting("FERROCX_DEVICE").map_or(1, |all| all.split(',').count())
+    }
+
+    /// The node of a device of this process, which is made when it is first asked for.
     ///
     /// # Errors
     ///
     /// What keeps the device from being opened, in one sentence.
-    pub(crate) fn open() -> io::Result<Arc<Self>> {
-        let mut node = lock(&NODE);
-        if node.0 == process::id()
-            && let Some(open) = node.1.upgrade()
-        {
+    pub(crate) fn open(index: usize) -> io::Result<Arc<Self>> {
+        let mut nodes = lock(&NODES);
+        if nodes.0 != process::id() {
+            *nodes = (process::id(), Vec::new());
+        }
+        if let Some(open) = nodes.1.get(index).and_then(Weak::upgrade) {
             return Ok(open);
         }
         // One that is about to end still has its address, or its adapter.
-        Live::wait_for_none();
+        Live::wait_for_none(index);
         let opened = held_back(|| {
-            let opened = match setting("FERROCX_DEVICE").filter(|device| device != "model") {
-                Some(pci) => adapter::open(pci)?,
-                None => Self::open_model()?,
+            let device = setting_of("FERROCX_DEVICE", index);
+            let opened = match device.filter(|device| device != "model") {
+                Some(pci) => adapter::open(pci, index)?,
+                None => Self::open_model(index)?,
             };
             thread::start(&opened)?;
             Ok::<_, io::Error>(opened)
         })?;
-        *node = (process::id(), Arc::downgrade(&opened));
+        let least = nodes.1.len().max(index + 1);
+        nodes.1.resize(least, Weak::new());
+        nodes.1[index] = Arc::downgrade(&opened);
         Ok(opened)
     }
 
-    /// The node of this process, which stays until the process ends: what is said of it now, its
-    /// number and its address, holds when it is opened again.
+    /// The node of a device, which stays until the process ends: what is said of it now, its number
+    /// and its address, holds when it is opened again.
     ///
     /// # Errors
     ///
     /// Those of [`Node::open`].
-    pub(crate) fn open_and_keep() -> io::Result<Arc<Self>> {
-        static KEPT: Mutex<Option<(u32, Arc<Node>)>> = Mutex::new(None);
-        let node = Self::open()?;
-        let kept = lock(&KEPT).replace((process::id(), Arc::clone(&node)));
-        if let Some((owner, kept)) = kept
-            && owner != process::id()
-        {
-            // The parent's: a child has neither its threads nor its locks.
-            std::mem::forget(kept);
+    pub(crate) fn open_and_keep(index: usize) -> io::Result<Arc<Self>> {
+        static KEPT: Mutex<(u32, Vec<Arc<Node>>)> = Mutex::new((0, Vec::new()));
+        let node = Self::open(index)?;
+        let mut kept = lock(&KEPT);
+        if kept.0 != process::id() {
+            // The parent's: a child has neither their threads nor their locks.
+            std::mem::forget(std::mem::replace(&mut *kept, (process::id(), Vec::new())));
+        }
+        if !kept.1.iter().any(|other| Arc::ptr_eq(other, &node)) {
+            kept.1.push(Arc::clone(&node));
         }
         Ok(node)
     }
 
-    fn open_model() -> io::Result<Arc<Self>> {
-        let sockets = Arc::new(take_address()?);
+    fn open_model(index: usize) -> io::Result<Arc<Self>> {
+        let sockets = Arc::new(take_address(index)?);
         let address = sockets.address;
         let mtu = mtu_of(if address.ip.is_loopback() { LOCAL_MTU } else { ETHERNET_MTU })?;
         let mac = address.mac();
@@ -326,7 +345,7 @@ impl Node {
             name: "model".into(),
             numa_node: None,
         };
-        let seed = u64::from(process::id());
+        let seed = u64::from(process::id()) | (index as u64) << 32;
         let local = LocalConfig { identity, seed, ..LocalConfig::default() };
         let (transport, side) = pair(local).map_err(refused)?;
         let mut nic = Nic::new(side, config);
@@ -334,7 +353,6 @@ impl Node {
         let model = Arc::new(Model {
             nic: Mutex::new(nic),
             sockets,
-            idle_ns: AtomicU64::new(0),
             polled_ns: AtomicU64::new(0),
             process: Process::this(),
         });
@@ -353,10 +371,11 @@ impl Node {
         let own = context.gids().into_iter().find(|entry| entry.gid.ip() == address.ip);
         let entry = own.map_or_else(|| context.add_gid(gid).map_err(refused), Ok)?;
         tracing::info!(address = %address.ip, mtu, "the model is up");
-        Self::of(context, entry, Some(model), None)
+        Self::of(index, context, entry, Some(model), None)
     }
 
     fn of(
+        index: usize,
         context: RdmaContext,
         address: GidEntry,
         model: Option<Arc<Model>>,
@@ -368,14 +387,14 @@ impl Node {
             address,
             model,
             network,
+            has_others: Self::count() > 1,
             empty_polls: AtomicU32::new(0),
-            polled: Polled::first(),
             sleepers: AtomicUsize::new(0),
             vectors: Mutex::new(vectors),
             events: Events::default(),
             requests: Requests::new()?,
             turns: Mutex::default(),
-            _live: Live::new(),
+            live: Live::new(index),
         }))
     }
 
@@ -404,11 +423,11 @@ impl Node {
             return true;
         }
         let is_keen = model.is_keen();
-        if !polled.ends(&self.polled) {
+        if !polled.ends(&ROUND) {
             return false;
         }
-        if is_keen {
-            // The peer may need this core.
+        if is_keen || self.has_others {
+            // The peer may need this core. A sleep here would not end when another device's called.
             yield_now();
             return false;
         }
@@ -417,7 +436,7 @@ impl Node {
         model.polled_ns.store(now_ns(), Ordering::Relaxed);
         if woken.is_ok_and(|woken| woken.was_called) {
             // Somebody else may be at what came: this one is keen again.
-            model.idle_ns.store(0, Ordering::Relaxed);
+            IDLE_NS.store(0, Ordering::Relaxed);
         }
         woken.is_ok_and(|woken| woken.has_worked)
     }
@@ -480,7 +499,7 @@ impl Node {
         let least = vectors.hubs.iter().min_by_key(|hub| Arc::strong_count(hub)).cloned();
         let is_busy = least.as_ref().is_none_or(|hub| Arc::strong_count(hub) > hub::CHANNELS);
         if is_busy && let Some(vector) = vectors.free.pop() {
-            let made = Hub::new(&self.context, vector);
+            let made = Hub::new(&self.context, vector, self.live.beside());
             match made {
                 Ok(hub) => {
                     vectors.hubs.push(Arc::clone(&hub));

@@ -31,15 +31,18 @@ impl Sleep {
     }
 }
 
-/// The round of polls in which a queue last came to nothing, and at the node the one that is under
-/// way: it ends with the first queue that comes to nothing again. A program that polls several
-/// queues so gives its core away once a round, and not at each that is empty.
+/// The round of polls in which a queue last came to nothing. A round ends with the first queue that
+/// comes to nothing again. A program that polls several queues, of several devices perhaps, so gives
+/// its core away once a round, and not at each that is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Polled(AtomicU32);
 
+/// The round of this process that is under way.
+pub(super) static ROUND: Polled = Polled::first();
+
 impl Polled {
     /// The first round, in which no queue was polled yet.
-    pub(super) fn first() -> Self {
+    const fn first() -> Self {
         Self(AtomicU32::new(1))
     }
 

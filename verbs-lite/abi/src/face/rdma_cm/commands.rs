@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::id::{Id, Joined, Life, about, ah_attr};
 use super::kernel::*;
-use super::{Service, Table, places};
+use super::{Rail, Service, Table, places};
 use crate::abi::{access, mask, qps, qpt};
 use crate::face::Errno;
 use crate::face::wait::{MOMENT, nap};
@@ -71,14 +71,32 @@ fn said(bytes: &[u8; MAX_PRIVATE], len: u8, most: usize) -> Result<&[u8], Errno>
 }
 
 /// What both ends say when they connect, in verbs-lite's words.
-fn params(service: &Service, conn: &rdma_ucm_conn_param) -> ConnParams<'static> {
-    let most = service.node.context.attr().max_qp_rd_atom.min(255) as u8;
+fn params(rail: &Rail, conn: &rdma_ucm_conn_param) -> ConnParams<'static> {
+    let most = rail.node.context.attr().max_qp_rd_atom.min(255) as u8;
     ConnParams {
         responder_resources: conn.responder_resources.min(most),
         initiator_depth: conn.initiator_depth.min(most),
         retry_count: conn.retry_count.min(7),
         rnr_retry_count: conn.rnr_retry_count.min(7),
         ..ConnParams::default()
+    }
+}
+
+impl Rail {
+    /// The node, or the group, that a peer's address leads to right now; this one, which refuses,
+    /// if the service is not there.
+    fn node_of(&self, peer: SocketAddr, space: u16) -> IpAddr {
+        match peer.ip() {
+            ip if ip.is_multicast() || !self.node.is_model() => ip.to_canonical(),
+            _ => places::find(peer, space).unwrap_or_else(|| self.local()),
+        }
+    }
+
+    /// The path to a node or a group.
+    fn path(&self, to: IpAddr) -> Option<Path> {
+        // Programs' first entry is the address that nodes reach each other by.
+        let to = Gid::from(to);
+        self.node.path(0, to).or_else(|| self.node.path(1, to))
     }
 }
 
@@ -127,6 +145,11 @@ impl Service {
         run(lock(&self.table).ids.get_mut(&number).ok_or(Errno(libc::ENOENT))?)
     }
 
+    /// The device of an id.
+    fn rail_of(&self, number: u32) -> Result<&Rail, Errno> {
+        Ok(&self.rails[self.with(number, |id| Ok(id.rail))?])
+    }
+
     /// Tells the program of an id what was done at once.
     fn push(&self, number: u32, kind: u32) -> Result<(), Errno> {
         let mut table = lock(&self.table);
@@ -161,11 +184,6 @@ impl Service {
         answer(old.response, room, &rdma_ucm_destroy_id_resp { events_reported })
     }
 
-    /// The node's own address.
-    pub(super) fn local(&self) -> IpAddr {
-        self.node.address.gid.ip()
-    }
-
     /// A port that nobody here has, or the one that is asked for.
     pub(super) fn take_port(&self, wanted: u16) -> u16 {
         if wanted != 0 {
@@ -176,16 +194,17 @@ impl Service {
             let mut sources = table.ids.values().filter_map(|id| id.source);
             sources.any(|source| source.port() == port)
         };
-        let start = FIRST_PORT + self.node.context.device().random() as u16 % 8192;
+        let start = FIRST_PORT + self.rails[0].node.context.device().random() as u16 % 8192;
         (start..=LAST_PORT).find(|port| !is_taken(*port)).unwrap_or(FIRST_PORT)
     }
 
     fn bind(&self, command: &rdma_ucm_bind_ip) -> Result<(), Errno> {
         let wanted = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
         let is_any = wanted.ip().is_unspecified();
-        let is_here =
-            wanted.ip() == self.local() || self.node.is_model() && places::is_of_machine(wanted);
-        if !is_any && !is_here {
+        let own = self.rails.iter().position(|rail| rail.local() == wanted.ip());
+        let any_model = || self.rails.iter().position(|rail| rail.node.is_model());
+        let rail = own.or_else(|| any_model().filter(|_| is_any || places::is_of_machine(wanted)));
+        if !is_any && rail.is_none() {
             return Err(Errno(libc::EADDRNOTAVAIL));
         }
         let port = self.take_port(wanted.port());
@@ -194,43 +213,47 @@ impl Service {
                 return Err(Errno::INVALID);
             }
             (id.source, id.has_device) = (Some(SocketAddr::new(wanted.ip(), port)), !is_any);
+            id.rail = rail.unwrap_or(0);
             Ok(())
         })
     }
 
     fn resolve(&self, command: &rdma_ucm_resolve_ip) -> Result<(), Errno> {
         let peer = command.dst_addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?;
-        let space = self.with(command.id, |id| Ok(id.space))?;
-        let node = self.node_of(peer, space);
-        self.path(node).ok_or(Errno(libc::ENETUNREACH))?;
-        let wanted = command.src_addr.get().map_or(0, |source| source.port());
-        let port = self.take_port(wanted);
-        let local = self.local();
+        let (space, bound) = self.with(command.id, |id| Ok((id.space, id.device())))?;
+        let source = command.src_addr.get();
+        let named = |rail: &Rail| source.is_some_and(|source| source.ip() == rail.local());
+        let bound = bound.or_else(|| self.rails.iter().position(named));
+        // Else the first device that has a way there.
+        let leads = |index: &usize| {
+            let rail = &self.rails[*index];
+            let node = rail.node_of(peer, space);
+            rail.path(node).map(|_| (*index, node))
+        };
+        let found = match bound {
+            Some(index) => leads(&index),
+            None => (0..self.rails.len()).find_map(|index| leads(&index)),
+        };
+        let (index, node) = found.ok_or(Errno(libc::ENETUNREACH))?;
+        let port = self.take_port(source.map_or(0, |source| source.port()));
+        let local = self.rails[index].local();
         self.with(command.id, |id| {
             let port = id.source.map_or(port, |source| source.port());
             id.source = Some(SocketAddr::new(local, port));
-            (id.peer, id.node, id.has_device) = (Some(peer), Some(node), true);
+            (id.peer, id.node, id.has_device, id.rail) = (Some(peer), Some(node), true, index);
             Ok(())
         })?;
         self.push(command.id, event::ADDR_RESOLVED)
     }
 
-    /// The node, or the group, that a peer's address leads to right now; this one, which refuses,
-    /// if the service is not there.
-    fn node_of(&self, peer: SocketAddr, space: u16) -> IpAddr {
-        match peer.ip() {
-            ip if ip.is_multicast() || !self.node.is_model() => ip.to_canonical(),
-            _ => places::find(peer, space).unwrap_or_else(|| self.local()),
-        }
-    }
-
     /// Waits a moment for a service of this machine. Programs call their peer when it has said that
     /// it will listen, perftest for one, and count on the time that resolving takes elsewhere.
     fn wait_for_service(&self, number: u32) -> Result<(), Errno> {
+        let is_model = self.rail_of(number)?.node.is_model();
         let (peer, space) = self.with(number, |id| Ok((id.peer, id.space)))?;
         let start = Instant::now();
         while let Some(peer) = peer
-            && self.node.is_model()
+            && is_model
             && !peer.ip().is_multicast()
             && places::find(peer, space).is_none()
             && start.elapsed() < SERVICE_WAIT
@@ -238,13 +261,6 @@ impl Service {
             nap(MOMENT);
         }
         Ok(())
-    }
-
-    /// The path to a node or a group.
-    fn path(&self, to: IpAddr) -> Option<Path> {
-        // Programs' first entry is the address that nodes reach each other by.
-        let to = Gid::from(to);
-        self.node.path(0, to).or_else(|| self.node.path(1, to))
     }
 
     fn resolve_route(&self, command: &rdma_ucm_resolve_route) -> Result<(), Errno> {
@@ -256,9 +272,9 @@ impl Service {
     }
 
     fn query_route(&self, command: &rdma_ucm_query, room: u16) -> Result<(), Errno> {
-        let mtu = self.node.context.port_attr()?.active_mtu as u32;
-        let local = self.local();
-        let scoped = |address| self.node.scoped(address);
+        let own = &self.rail_of(command.id)?.node;
+        let mtu = own.context.port_attr()?.active_mtu as u32;
+        let scoped = |address| own.scoped(address);
         let route = self.with(command.id, |id| {
             let mut route = rdma_ucm_query_route_resp {
                 src_addr: Address::of(id.source.map(scoped)),
@@ -266,9 +282,10 @@ impl Service {
                 ..Default::default()
             };
             if id.has_device {
-                route.node_guid = self.node.context.attr().node_guid.to_be();
+                route.node_guid = own.context.attr().node_guid.to_be();
                 route.port_num = 1;
-                route.ib_route[0].sgid = Gid::from(local).0;
+                route.ibdev_index = id.rail as u32;
+                route.ib_route[0].sgid = own.address.gid.0;
                 route.ib_route[0].pkey = PKEY;
             }
             if let (Some(node), true) = (id.node, id.is_routed) {
@@ -303,19 +320,20 @@ impl Service {
                 return Err(Errno::INVALID);
             };
             // The service may have come since the address was asked for.
-            let node = self.node_of(peer, id.space);
+            let rail = &self.rails[id.rail];
+            let node = rail.node_of(peer, id.space);
             id.node = Some(node);
             let to = SocketAddr::new(node, peer.port());
             let port = id.source.map(|source| source.port());
             if id.is_datagram {
                 let private = said(&conn.private_data, conn.private_data_len, QUESTION_BYTES)?;
-                let asked = self.manager.ask_datagrams(to, port.unwrap_or(0), private)?;
+                let asked = rail.manager.ask_datagrams(to, port.unwrap_or(0), private)?;
                 id.life = Life::Asking(asked);
                 return Ok(());
             }
             let private_data = said(&conn.private_data, conn.private_data_len, REQUEST_BYTES)?;
-            let params = ConnParams { private_data, ..params(self, conn) };
-            let asked = self.manager.ask(Qpn(conn.qp_num & 0xff_ffff), to, port, &params)?;
+            let params = ConnParams { private_data, ..params(rail, conn) };
+            let asked = rail.manager.ask(Qpn(conn.qp_num & 0xff_ffff), to, port, &params)?;
             (id.life, id.is_active, id.told) = (Life::Conn(asked), true, State::ReqSent);
             Ok(())
         })?;
@@ -326,8 +344,8 @@ impl Service {
     fn accept(&self, command: &rdma_ucm_accept) -> Result<(), Errno> {
         let conn = &command.conn_param;
         let private_data = said(&conn.private_data, conn.private_data_len, ANSWER_BYTES)?;
-        let params = ConnParams { private_data, ..params(self, conn) };
         self.with(command.id, |id| {
+            let params = ConnParams { private_data, ..params(&self.rails[id.rail], conn) };
             if let Life::Asked(asked) = &id.life {
                 if private_data.len() > FOUND_BYTES {
                     return Err(Errno::INVALID);
@@ -372,6 +390,7 @@ impl Service {
 
     /// What the queue pair of a connection is to be set to, once its peer's MAC address is known.
     fn attributes(&self, number: u32) -> Result<Option<(RtrAttr, RtsAttr)>, Errno> {
+        let is_model = self.rail_of(number)?.node.is_model();
         let start = Instant::now();
         loop {
             let attributes = self.with(number, |id| match &id.life {
@@ -379,7 +398,7 @@ impl Service {
                 _ => Err(Errno::INVALID),
             })?;
             // The model's peers are known at once.
-            if attributes.is_some() || self.node.is_model() || start.elapsed() > PEER_WAIT {
+            if attributes.is_some() || is_model || start.elapsed() > PEER_WAIT {
                 return Ok(attributes);
             }
             self.turn();
@@ -424,7 +443,7 @@ impl Service {
                         path_mtu: rtr.mtu as u32,
                         rq_psn: rtr.psn.0,
                         dest_qp_num: rtr.remote_qpn.0,
-                        ah_attr: ah_attr(&self.node, &rtr.path),
+                        ah_attr: ah_attr(&self.rails[id.rail].node, &rtr.path),
                         max_dest_rd_atomic: rtr.max_dest_rd_atomic,
                         ..Default::default()
                     }
@@ -480,8 +499,9 @@ impl Service {
     /// Joins a group; the program attaches its queue pair by itself.
     fn join(&self, command: &rdma_ucm_join_ip_mcast, room: u16) -> Result<(), Errno> {
         let group = command.addr.get().ok_or(Errno(libc::EAFNOSUPPORT))?.ip();
-        let path = self.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
-        let membership = self.node.join(group)?;
+        let rail = self.rail_of(command.id)?;
+        let path = rail.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
+        let membership = rail.node.join(group)?;
         let mut table = lock(&self.table);
         let number = table.new_number();
         let Table { channels, ids, .. } = &mut *table;
@@ -495,7 +515,7 @@ impl Service {
         joined.response.param = rdma_ucm_ud_param {
             qp_num: Qpn::MULTICAST.0,
             qkey: UDP_QKEY,
-            ah_attr: ah_attr(&self.node, &path),
+            ah_attr: ah_attr(&rail.node, &path),
             ..Default::default()
         };
         channel.push(joined);

@@ -16,7 +16,7 @@ use super::kernel::{
     rdma_ucm_event_resp, rdma_ucm_ud_param,
 };
 use super::port::{Asked, Family, Port, Request};
-use super::{Event, TIME_WAIT, Table};
+use super::{Event, Rail, TIME_WAIT, Table};
 use crate::node::{Membership, Node, lock};
 
 /// What an id is.
@@ -70,8 +70,9 @@ pub(super) struct Id {
     pub(super) is_datagram: bool,
     /// Its address, as far as the program or a peer has said.
     pub(super) source: Option<SocketAddr>,
-    /// It is bound to the device, not only to a port.
+    /// It is bound to a device, not only to a port; the number of the device.
     pub(super) has_device: bool,
+    pub(super) rail: usize,
     /// The peer as the program calls it, and the node that this leads to.
     pub(super) peer: Option<SocketAddr>,
     pub(super) node: Option<IpAddr>,
@@ -107,6 +108,11 @@ pub(super) fn about(number: u32, kind: u32) -> Event {
 }
 
 impl Id {
+    /// The device that it is bound to.
+    pub(super) fn device(&self) -> Option<usize> {
+        self.has_device.then_some(self.rail)
+    }
+
     pub(super) fn new(uid: u64, channel: c_int, space: u16, is_datagram: bool) -> Self {
         Self {
             uid,
@@ -115,6 +121,7 @@ impl Id {
             is_datagram,
             source: None,
             has_device: false,
+            rail: 0,
             peer: None,
             node: None,
             is_routed: false,
@@ -291,11 +298,12 @@ fn response(number: u32, conn: &ConnId) -> Event {
 }
 
 /// The id of a peer's request.
-fn requested(listener: &Id, local: IpAddr, peer: SocketAddr, life: Life) -> Id {
+fn requested(listener: &Id, rail: usize, local: IpAddr, peer: SocketAddr, life: Life) -> Id {
     let port = listener.source.map_or(0, |source| source.port());
     Id {
         source: Some(SocketAddr::new(local, port)),
         has_device: true,
+        rail,
         peer: Some(peer),
         node: Some(peer.ip()),
         is_routed: true,
@@ -330,7 +338,7 @@ impl Table {
 
     /// Takes what peers ask listeners for, for each the next that its program is to be told of: the
     /// others wait among those that its backlog has room for.
-    pub(super) fn take_requests(&mut self, local: IpAddr) {
+    pub(super) fn take_requests(&mut self, rails: &[Rail]) {
         let listens = |id: &Id| matches!(id.life, Life::Listening { .. });
         let listening: Vec<u32> =
             self.ids.iter().filter(|(_, id)| listens(id)).map(|(number, _)| *number).collect();
@@ -338,13 +346,13 @@ impl Table {
             if let Some(listener) = self.ids.get_mut(&of)
                 && let Some(channel) = self.channels.get(&listener.channel)
                 && !channel.has_request(of)
-                && let Some((asked, peer, response)) = listener.take_request()
+                && let Some(Request { asked, rail, peer, response }) = listener.take_request()
             {
                 let life = match asked {
                     Asked::Connection(id) => Life::Conn(id),
                     Asked::QueuePair(request) => Life::Asked(request),
                 };
-                let id = requested(listener, local, peer, life);
+                let id = requested(listener, rail, rails[rail].local(), peer, life);
                 let number = self.new_number();
                 let Some(channel) = self.channels.get_mut(&id.channel) else { continue };
                 let response =

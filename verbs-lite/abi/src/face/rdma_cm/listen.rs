@@ -1,6 +1,7 @@
 //! Listeners: ids that share a port, or have one to themselves.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use super::id::{Id, Life};
@@ -34,11 +35,14 @@ impl Service {
         let id = table.ids.get(&command.id).ok_or(Errno(libc::ENOENT))?;
         let Life::New = id.life else { return Err(Errno::INVALID) };
         let family = Family::of(source.ip(), id.is_one_family);
+        // At an address of a device it is there alone.
+        let rails = if id.has_device { id.rail..id.rail + 1 } else { 0..self.rails.len() };
         let mut shared = None;
         for (port, others) in table.ids.values().filter_map(Id::listens_on) {
             let has_port = lock(port);
-            if (has_port.number, has_port.space) == (number, id.space) {
-                if !family.is_apart_from(others) {
+            let is_one = (has_port.number, has_port.space) == (number, id.space);
+            if is_one && has_port.rails().any(|rail| rails.contains(&rail)) {
+                if !family.is_apart_from(others) || !has_port.rails().eq(rails.clone()) {
                     return Err(Errno(libc::EADDRINUSE));
                 }
                 shared = Some(Arc::clone(port));
@@ -46,7 +50,7 @@ impl Service {
         }
         let port = match shared {
             Some(port) => port,
-            None => Arc::new(Mutex::new(self.open_port(number, id, backlog as usize)?)),
+            None => Arc::new(Mutex::new(self.open_port(number, id, rails, backlog as usize)?)),
         };
         let id = table.ids.get_mut(&command.id).ok_or(Errno(libc::ENOENT))?;
         id.life = Life::Listening { port, family };
@@ -55,14 +59,27 @@ impl Service {
         Ok(())
     }
 
-    fn open_port(&self, number: u16, id: &Id, backlog: usize) -> Result<Port, Errno> {
-        let source = match id.is_datagram {
-            true => Source::Datagrams(self.manager.listen_datagrams(number)?),
-            false => Source::Connections(self.manager.listen_with(number, backlog)?),
-        };
-        let is_found = self.node.is_model();
-        let place = is_found.then(|| places::announce(id.space, number, self.local())).flatten();
-        Ok(Port::new(number, id.space, source, place))
+    fn open_port(
+        &self,
+        number: u16,
+        id: &Id,
+        rails: Range<usize>,
+        backlog: usize,
+    ) -> Result<Port, Errno> {
+        let mut sources = Vec::new();
+        let mut places = Vec::new();
+        for index in rails {
+            let rail = &self.rails[index];
+            let source = match id.is_datagram {
+                true => Source::Datagrams(rail.manager.listen_datagrams(number)?),
+                false => Source::Connections(rail.manager.listen_with(number, backlog)?),
+            };
+            sources.push((index, source));
+            if rail.node.is_model() {
+                places.extend(places::announce(id.space, number, rail.local()));
+            }
+        }
+        Ok(Port::new(number, id.space, sources, places))
     }
 }
 

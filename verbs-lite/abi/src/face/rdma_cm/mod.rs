@@ -32,6 +32,7 @@ pub(crate) use copy::*;
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
@@ -116,11 +117,44 @@ struct Table {
     looked: Option<Instant>,
 }
 
+/// A device, and what makes its connections.
+#[derive(Debug)]
+struct Rail {
+    node: Arc<Node>,
+    manager: ConnectionManager,
+}
+
+impl Rail {
+    fn open(index: usize) -> Result<Self, Errno> {
+        let refused = |error: &dyn std::fmt::Display| {
+            tracing::error!(%error, "rdma_cm cannot be served");
+            Errno(libc::ENODEV)
+        };
+        let node = Node::open(index).map_err(|error| refused(&error))?;
+        let limits = CmLimits {
+            time_wait: TIME_WAIT,
+            half_open: HALF_OPEN,
+            half_open_per_peer: HALF_OPEN_PER_PEER,
+            ..CmLimits::default()
+        };
+        let config = CmConfig { limits, page: PageSize::Base4K, ..CmConfig::default() };
+        let links = Box::new(Known(Arc::clone(&node)));
+        let manager = ConnectionManager::over(&node.context, &config, links)
+            .map_err(|error| refused(&error))?;
+        Ok(Self { node, manager })
+    }
+
+    /// The node's own address.
+    fn local(&self) -> IpAddr {
+        self.node.address.gid.ip()
+    }
+}
+
 /// The kernel's half, in this process.
 #[derive(Debug)]
 struct Service {
-    node: Arc<Node>,
-    manager: ConnectionManager,
+    /// All devices, by their numbers.
+    rails: Vec<Rail>,
     table: Mutex<Table>,
 }
 
@@ -142,24 +176,12 @@ impl Service {
     }
 
     fn open() -> Result<Arc<Self>, Errno> {
-        let refused = |error: &dyn std::fmt::Display| {
-            tracing::error!(%error, "rdma_cm cannot be served");
-            Errno(libc::ENODEV)
-        };
-        let node = Node::open().map_err(|error| refused(&error))?;
-        let limits = CmLimits {
-            time_wait: TIME_WAIT,
-            half_open: HALF_OPEN,
-            half_open_per_peer: HALF_OPEN_PER_PEER,
-            ..CmLimits::default()
-        };
-        let config = CmConfig { limits, page: PageSize::Base4K, ..CmConfig::default() };
-        let links = Box::new(Known(Arc::clone(&node)));
-        let manager = ConnectionManager::over(&node.context, &config, links)
-            .map_err(|error| refused(&error))?;
-        let service = Arc::new(Self { node, manager, table: Mutex::default() });
+        let rails = (0..Node::count()).map(Rail::open).collect::<Result<_, _>>()?;
+        let service = Arc::new(Self { rails, table: Mutex::default() });
         let turn: Arc<dyn Turn> = Arc::<Self>::clone(&service);
-        service.node.give_turns(Arc::downgrade(&turn) as Weak<dyn Turn>);
+        for rail in &service.rails {
+            rail.node.give_turns(Arc::downgrade(&turn) as Weak<dyn Turn>);
+        }
         Ok(service)
     }
 
@@ -215,7 +237,7 @@ impl Service {
                 }
                 if is_request {
                     // The next one, so that the file stays readable while one waits.
-                    table.take_requests(self.node.address.gid.ip());
+                    table.take_requests(&self.rails);
                 }
                 return Ok(response);
             }
@@ -224,7 +246,8 @@ impl Service {
             }
             let file = channel.file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
             drop(table);
-            if !self.node.wait(file.as_fd()) && !signals::are_restarted() {
+            // The threads of the other devices make them work meanwhile.
+            if !self.rails[0].node.wait(file.as_fd()) && !signals::are_restarted() {
                 return Err(Errno(libc::EINTR));
             }
         }
@@ -233,9 +256,11 @@ impl Service {
 
 impl Turn for Service {
     fn turn(&self) {
-        self.manager.poll();
+        for rail in &self.rails {
+            rail.manager.poll();
+        }
         let mut table = lock(&self.table);
-        table.take_requests(self.node.address.gid.ip());
+        table.take_requests(&self.rails);
         let Table { channels, ids, looked, .. } = &mut *table;
         let looks_after = looked.is_none_or(|looked| looked.elapsed() > LOOK_AFTER);
         if looks_after {
@@ -243,9 +268,10 @@ impl Turn for Service {
         }
         for (number, id) in ids.iter_mut() {
             let Some(channel) = channels.get_mut(&id.channel) else { continue };
-            id.tell(*number, &self.node, |event| channel.push(event));
+            let node = &self.rails[id.rail].node;
+            id.tell(*number, node, |event| channel.push(event));
             if looks_after {
-                id.look_after(*number, |ip| self.node.is_gone(ip), |event| channel.push(event));
+                id.look_after(*number, |ip| node.is_gone(ip), |event| channel.push(event));
             }
         }
     }

@@ -19,8 +19,14 @@ pub(super) enum Asked {
     QueuePair(DatagramRequest),
 }
 
-/// What a peer asks for, the peer, and what the listener is told.
-pub(super) type Request<A = Asked> = (A, SocketAddr, rdma_ucm_event_resp);
+/// What a peer asks a device for, and what the listener is told.
+#[derive(Debug)]
+pub(super) struct Request<A = Asked> {
+    pub(super) asked: A,
+    pub(super) rail: usize,
+    pub(super) peer: SocketAddr,
+    pub(super) response: rdma_ucm_event_resp,
+}
 
 /// The peers that a listener is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,32 +68,50 @@ pub(super) enum Source {
     Datagrams(DatagramListener),
 }
 
+impl Source {
+    /// The next request, at the device of a number.
+    fn poll(&mut self, rail: usize) -> Option<Request> {
+        match self {
+            Self::Connections(listener) => listener.poll().map(|request| connection(rail, request)),
+            Self::Datagrams(listener) => listener.poll().map(|request| question(rail, request)),
+        }
+    }
+}
+
 /// A port that somebody listens on.
 #[derive(Debug)]
 pub(super) struct Port {
     pub(super) number: u16,
     pub(super) space: u16,
-    source: Source,
+    /// By the numbers of their devices.
+    sources: Vec<(usize, Source)>,
     /// Requests for the other one of two listeners.
     waiting: VecDeque<Request>,
-    _place: Option<Place>,
+    _places: Vec<Place>,
 }
 
 impl Port {
-    pub(super) const fn new(number: u16, space: u16, source: Source, place: Option<Place>) -> Self {
-        Self { number, space, source, waiting: VecDeque::new(), _place: place }
+    pub(super) const fn new(
+        number: u16,
+        space: u16,
+        sources: Vec<(usize, Source)>,
+        places: Vec<Place>,
+    ) -> Self {
+        Self { number, space, sources, waiting: VecDeque::new(), _places: places }
+    }
+
+    /// The devices that it is a port of.
+    pub(super) fn rails(&self) -> impl Iterator<Item = usize> {
+        self.sources.iter().map(|(rail, _)| *rail)
     }
 
     /// The next request for a listener; whatever comes if nobody else has the port.
     pub(super) fn take(&mut self, family: Family, is_alone: bool) -> Option<Request> {
-        let source = &mut self.source;
+        let sources = &mut self.sources;
         take(
             &mut self.waiting,
             |ip| is_alone || family.has(ip),
-            || match source {
-                Source::Connections(listener) => listener.poll().map(connection),
-                Source::Datagrams(listener) => listener.poll().map(question),
-            },
+            || sources.iter_mut().find_map(|(rail, source)| source.poll(*rail)),
         )
     }
 }
@@ -99,12 +123,12 @@ fn take<A>(
     is_wanted: impl Fn(IpAddr) -> bool,
     mut poll: impl FnMut() -> Option<Request<A>>,
 ) -> Option<Request<A>> {
-    if let Some(place) = waiting.iter().position(|(_, peer, _)| is_wanted(peer.ip())) {
+    if let Some(place) = waiting.iter().position(|request| is_wanted(request.peer.ip())) {
         return waiting.remove(place);
     }
     while waiting.len() < MAX_BACKLOG as usize {
         let request = poll()?;
-        if is_wanted(request.1.ip()) {
+        if is_wanted(request.peer.ip()) {
             return Some(request);
         }
         waiting.push_back(request);
@@ -113,7 +137,7 @@ fn take<A>(
 }
 
 /// A peer asks for a connection.
-fn connection(request: ConnRequest) -> Request {
+fn connection(rail: usize, request: ConnRequest) -> Request {
     let mut response = rdma_ucm_event_resp::default();
     let (private_data, private_data_len) = filled(&request.private_data());
     let (retry_count, rnr_retry_count) = request.retry_counts();
@@ -130,16 +154,16 @@ fn connection(request: ConnRequest) -> Request {
         ..Default::default()
     });
     let peer = request.peer();
-    (Asked::Connection(request.into_id()), peer, response)
+    Request { asked: Asked::Connection(request.into_id()), rail, peer, response }
 }
 
 /// A peer asks for a queue pair, likewise.
-fn question(request: DatagramRequest) -> Request {
+fn question(rail: usize, request: DatagramRequest) -> Request {
     let mut response = rdma_ucm_event_resp::default();
     (response.param.private_data, response.param.private_data_len) =
         filled(&request.private_data());
     let peer = request.peer();
-    (Asked::QueuePair(request), peer, response)
+    Request { asked: Asked::QueuePair(request), rail, peer, response }
 }
 
 #[cfg(test)]
@@ -148,16 +172,20 @@ mod tests {
 
     use super::*;
 
+    fn request(peer: SocketAddr) -> Request<()> {
+        Request { asked: (), rail: 0, peer, response: rdma_ucm_event_resp::default() }
+    }
+
     #[test]
     fn requests_of_the_other_family_wait_for_their_listener() {
-        let request = |ip: IpAddr| ((), SocketAddr::new(ip, 1), rdma_ucm_event_resp::default());
+        let request = |ip: IpAddr| request(SocketAddr::new(ip, 1));
         let (v4, v6) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from(Ipv6Addr::LOCALHOST));
         let mapped = IpAddr::from(Ipv4Addr::LOCALHOST.to_ipv6_mapped());
         let mut coming = VecDeque::from([v6, v4, v6, mapped].map(request));
         let mut waiting = VecDeque::new();
         let mut next = |family: Family| {
             let taken = take(&mut waiting, |ip| family.has(ip), || coming.pop_front());
-            taken.map(|(_, peer, _)| peer.ip())
+            taken.map(|request| request.peer.ip())
         };
         assert_eq!(next(Family::V4), Some(v4));
         assert_eq!(next(Family::V6), Some(v6));
@@ -174,7 +202,7 @@ mod tests {
         let mut polls = 0;
         let mut poll = || {
             polls += 1;
-            Some(((), peer, rdma_ucm_event_resp::default()))
+            Some(request(peer))
         };
         assert!(take(&mut waiting, |_| false, &mut poll).is_none());
         assert!(take(&mut waiting, |_| false, &mut poll).is_none());
