@@ -92,6 +92,11 @@ impl Mapping {
         Ok(Self { base, len, page_size: BASE_4K, owner: Owner::File(map) })
     }
 
+    /// Whether somebody else keeps it mapped.
+    pub(crate) fn is_adopted(&self) -> bool {
+        matches!(self.owner, Owner::Adopted(_))
+    }
+
     /// Memory that `owner` keeps mapped.
     ///
     /// # Safety

@@ -126,6 +126,12 @@ impl Region {
         self.mapping.page_size()
     }
 
+    /// Whether it is memory that somebody else mapped ([`Region::adopt`]), at an address of theirs.
+    #[must_use]
+    pub fn is_adopted(&self) -> bool {
+        self.mapping.is_adopted()
+    }
+
     /// The descriptor with which another process maps the region, from offset 0, or this one once
     /// more ([`Region::map_file`]). `None` unless the backing is [`Backing::Memfd`].
     ///

@@ -102,8 +102,8 @@ fn devices(options: &Options) -> Vec<&str> {
     }
 }
 
-/// The address of a device at node `index`, as the library wants it. With so many devices of a node,
-/// those of the next have the addresses so much further on.
+/// The address of a device at node `index`, as the library wants it. With so many devices of a
+/// node, those of the next have the addresses so much further on.
 fn address_of(address: &str, device: &str, index: u8, devices: usize) -> anyhow::Result<String> {
     if device != MODEL {
         return Ok(address.to_owned());

@@ -50,7 +50,7 @@ impl IovaAllocator {
         Self { free, next, guard_bytes }
     }
 
-    /// Takes a range of `len_bytes` aligned to `align_bytes` that does not start at `avoid`.
+    /// Takes a range of `len_bytes` placed so that does not start at `avoid`.
     ///
     /// # Errors
     ///
@@ -58,13 +58,14 @@ impl IovaAllocator {
     ///
     /// # Panics
     ///
-    /// When `len_bytes` is 0 or `align_bytes` is not a power of two.
-    pub fn alloc(&mut self, len_bytes: u64, align_bytes: u64, avoid: u64) -> Result<u64, BusError> {
+    /// When `len_bytes` is 0 or the alignment is not a power of two.
+    pub fn alloc(&mut self, len_bytes: u64, place: IovaPlace, avoid: u64) -> Result<u64, BusError> {
+        let align_bytes = place.align_bytes;
         assert!(len_bytes != 0 && align_bytes.is_power_of_two());
         let exhausted = BusError::IovaExhausted { len_bytes, align_bytes };
         let Some(len) = len_bytes.checked_add(self.guard_bytes) else { return Err(exhausted) };
-        let found = self.find(self.next, len, align_bytes, avoid);
-        let Some(start) = found.or_else(|| self.find(0, len, align_bytes, avoid)) else {
+        let found = self.find(self.next, len, place, avoid);
+        let Some(start) = found.or_else(|| self.find(0, len, place, avoid)) else {
             return Err(exhausted);
         };
         self.take(start, start + len);
@@ -105,10 +106,13 @@ impl IovaAllocator {
             .collect();
     }
 
-    /// The lowest aligned fit at or after `from`.
-    fn find(&self, from: u64, len: u64, align: u64, avoid: u64) -> Option<u64> {
+    /// The lowest fit at or after `from`.
+    fn find(&self, from: u64, len: u64, place: IovaPlace, avoid: u64) -> Option<u64> {
+        let align = place.align_bytes;
         self.free.iter().filter(|run| run.1 > from).find_map(|&(start, end)| {
-            let mut at = start.max(from).checked_next_multiple_of(align)?;
+            let first = start.max(from);
+            let behind = first.wrapping_sub(place.phase) % align;
+            let mut at = if behind == 0 { first } else { first.checked_add(align - behind)? };
             if at == avoid {
                 at = at.checked_add(align)?;
             }
@@ -127,17 +131,37 @@ impl IovaAllocator {
     }
 }
 
+/// Where a range of I/O addresses may start: so many bytes behind a multiple of the alignment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IovaPlace {
+    /// A power of two.
+    pub align_bytes: u64,
+    /// Below it, or a whole address, of which the rest counts.
+    pub phase: u64,
+}
+
+impl IovaPlace {
+    /// At a multiple.
+    #[must_use]
+    pub const fn aligned(align_bytes: u64) -> Self {
+        Self { align_bytes, phase: 0 }
+    }
+}
+
 /// Largest alignment that a mapping is given for its size: the largest page of an IOMMU.
 const MAX_ALIGN: u64 = 1 << 30;
 
-/// Alignment of a region's I/O addresses: its pages. BARs and the like say nothing
-/// about theirs, and may be huge: as much as their length allows, so that IOMMU and keys need few
-/// entries for them.
-pub(crate) fn alignment(region: &Region) -> u64 {
-    match region.backing() {
-        Backing::Foreign => (1 << region.len_bytes().ilog2()).min(MAX_ALIGN),
-        _ => region.page_size_bytes() as u64,
+/// Where a region's I/O addresses may start: at a multiple of its pages. BARs and the like say
+/// nothing about theirs, and may be huge: as much as their length allows, so that IOMMU and keys
+/// need few entries for them. Memory of a program is registered by its addresses there, so that
+/// these and the I/O addresses have to agree as far, wherever it starts.
+pub(crate) fn place(region: &Region, least_bytes: u64) -> IovaPlace {
+    if region.backing() != Backing::Foreign {
+        return IovaPlace::aligned(least_bytes.max(region.page_size_bytes() as u64));
     }
+    let align_bytes = least_bytes.max((1 << region.len_bytes().ilog2()).min(MAX_ALIGN));
+    let address = region.as_ptr().addr() as u64;
+    IovaPlace { align_bytes, phase: if region.is_adopted() { address % align_bytes } else { 0 } }
 }
 
 /// A point in the lower half of the largest range, chosen by the seed, so that there is room after.
@@ -185,21 +209,24 @@ pub(crate) fn subtract(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
     fn a_second_device_leaves_less() {
         let mut iovas = IovaAllocator::new(&[0x1000..=0x8fff], 0, 0);
-        let taken = iovas.alloc(0x1000, 0x1000, 0).unwrap();
+        let taken = iovas.alloc(0x1000, IovaPlace::aligned(0x1000), 0).unwrap();
         iovas.restrict(&[0x3000..=0x4fff, 0x7000..=u64::MAX]);
         let mut left: Vec<u64> =
-            std::iter::from_fn(|| iovas.alloc(0x1000, 0x1000, 0).ok()).collect();
+            std::iter::from_fn(|| iovas.alloc(0x1000, IovaPlace::aligned(0x1000), 0).ok())
+                .collect();
         left.sort_unstable();
         let all = [0x3000, 0x4000, 0x7000, 0x8000];
         assert_eq!(left, all.into_iter().filter(|at| *at != taken).collect::<Vec<_>>());
         iovas.free(0x4000, 0x1000);
         iovas.restrict(&[]);
-        assert!(iovas.alloc(0x1000, 0x1000, 0).is_err());
+        assert!(iovas.alloc(0x1000, IovaPlace::aligned(0x1000), 0).is_err());
     }
 
     #[test]
@@ -218,14 +245,37 @@ mod tests {
     #[cfg_attr(miri, ignore = "maps a file")]
     fn foreign_memory_is_aligned_as_far_as_its_length_allows() {
         let own = Region::alloc(&ferrocx_mempool::RegionConfig::heap(1 << 20)).expect("memory");
-        assert_eq!(alignment(&own), 4096);
+        assert_eq!(place(&own, 1), IovaPlace::aligned(4096));
+        assert_eq!(place(&own, 1 << 16), IovaPlace::aligned(1 << 16));
         let file = tempfile::tempfile().expect("a file");
         file.set_len(3 << 30).expect("a hole");
         for (len, wanted) in
             [(4096, 4096), (3 << 12, 2 << 12), (16 << 20, 16 << 20), (3 << 30, 1 << 30)]
         {
             let region = Region::map_file(&file, 0, len).expect("mapped");
-            assert_eq!(alignment(&region), wanted, "{len:#x}");
+            assert_eq!(place(&region, 1), IovaPlace::aligned(wanted), "{len:#x}");
+        }
+    }
+
+    #[test]
+    #[expect(unsafe_code, reason = "a region over another one's memory")]
+    fn memory_of_a_program_is_placed_as_it_lies_there() {
+        let own = Region::alloc(&ferrocx_mempool::RegionConfig::heap(64 << 10)).expect("memory");
+        let base = own.base();
+        for (skipped, len, align_bytes) in [(4096, 8192, 8192), (0, 36 << 10, 32 << 10)] {
+            // SAFETY: a part of the other region, which the owner keeps, and which nobody accesses.
+            let part = unsafe { base.add(skipped) };
+            // SAFETY: as above.
+            let part = unsafe { Region::adopt(part, len, Box::new(Arc::clone(&own))) };
+            let phase = (base.addr().get() + skipped) as u64 % align_bytes;
+            let wanted = IovaPlace { align_bytes, phase };
+            assert_eq!(place(&part.expect("whole pages"), 4096), wanted);
+        }
+        let mut iovas = IovaAllocator::new(&[0x1000..=0xf_ffff], 0, 3);
+        for phase in [0, 0x1000, 0x7f3e_0003_3000] {
+            let place = IovaPlace { align_bytes: 0x4_0000, phase };
+            let at = iovas.alloc(0x1000, place, 0).expect("room");
+            assert_eq!(at % 0x4_0000, phase % 0x4_0000);
         }
     }
 }

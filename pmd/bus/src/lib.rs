@@ -83,7 +83,7 @@ pub use dma::{DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap};
 pub use error::BusError;
 pub use heap::{DmaBuf, DmaHeap, MAX_ALIGN_BYTES};
 pub use inherited::inherited_file;
-pub use iova::IovaAllocator;
+pub use iova::{IovaAllocator, IovaPlace};
 pub use line::Line;
 pub use mmio::{Bar, Doorbell, UAR_PAGE_BYTES};
 pub use ring::{EntryCell, Ring, RingView, Slot, Span};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ferrocx_bus::local::{self, LocalConfig};
-use ferrocx_bus::{DmaAccess, DmaBuf, DmaHeap, IovaAllocator, Transport};
+use ferrocx_bus::{DmaAccess, DmaBuf, DmaHeap, IovaAllocator, IovaPlace, Transport};
 use ferrocx_mempool::{Region, RegionConfig};
 use proptest::prelude::*;
 
@@ -101,7 +101,8 @@ proptest! {
         prop_assert!(heap.alloc(4096, 64).is_ok());
     }
 
-    /// Ranges are inside what was given, aligned, disjoint, avoid one address, and merge again.
+    /// Ranges are inside what was given, placed as asked, disjoint, avoid one address, and merge
+    /// again.
     #[test]
     fn iova_allocator_matches_a_set_of_pages(
         ops in prop::collection::vec((any::<bool>(), 1_u64..6, 0_u32..4, any::<usize>()), 1..OPS),
@@ -117,21 +118,24 @@ proptest! {
         let mut live: Vec<(u64, u64)> = Vec::new();
         for (is_alloc, pages, log_align, nth) in ops {
             if is_alloc {
-                let (len, align) = (pages * page, page << log_align);
+                let (len, align_bytes) = (pages * page, page << log_align);
                 let avoid = nth as u64 % 0x58 * page;
+                let phase = nth as u64 / 0x58 % 64 * page % align_bytes;
+                let place = IovaPlace { align_bytes, phase };
+                let is_placed = |at: u64| at % align_bytes == place.phase;
                 let all = |at: u64| {
                     (0..pages + guard / page).all(|i| free.contains(&(at + i * page)))
                 };
-                match allocator.alloc(len, align, avoid) {
+                match allocator.alloc(len, place, avoid) {
                     Ok(at) => {
-                        prop_assert!(at % align == 0 && at != avoid && all(at));
+                        prop_assert!(is_placed(at) && at != avoid && all(at));
                         for i in 0..pages + guard / page {
                             free.remove(&(at + i * page));
                         }
                         live.push((at, len));
                     }
                     Err(_) => {
-                        let fits = free.iter().filter(|&&at| at % align == 0 && all(at));
+                        let fits = free.iter().filter(|&&at| is_placed(at) && all(at));
                         prop_assert_eq!(fits.filter(|&&at| at != avoid).count(), 0);
                     }
                 }
@@ -147,8 +151,8 @@ proptest! {
         }
         prop_assert_eq!(&free, &total);
         // All of the adjacent ranges is one run again.
-        prop_assert!(allocator.alloc(0x20_000 - guard, page, 0).is_ok());
-        prop_assert!(allocator.alloc(0x18_000 - guard, page, 0).is_ok());
+        prop_assert!(allocator.alloc(0x20_000 - guard, IovaPlace::aligned(page), 0).is_ok());
+        prop_assert!(allocator.alloc(0x18_000 - guard, IovaPlace::aligned(page), 0).is_ok());
     }
 
     /// The device reaches exactly what is mapped, with the right bytes and rights.
@@ -206,25 +210,25 @@ proptest! {
 #[test]
 fn one_range_is_used_up_and_comes_back() {
     let mut allocator = IovaAllocator::new(std::slice::from_ref(&(0x1000..=0x2fff)), 0, 5);
-    let a = allocator.alloc(0x1000, 0x1000, 0).expect("room");
-    let b = allocator.alloc(0x1000, 0x1000, 0).expect("room");
+    let a = allocator.alloc(0x1000, IovaPlace::aligned(0x1000), 0).expect("room");
+    let b = allocator.alloc(0x1000, IovaPlace::aligned(0x1000), 0).expect("room");
     assert_eq!(a.min(b), 0x1000);
     assert_eq!(a.max(b), 0x2000);
-    assert!(allocator.alloc(1, 1, 0).is_err());
+    assert!(allocator.alloc(1, IovaPlace::aligned(1), 0).is_err());
     allocator.free(a, 0x1000);
-    assert!(allocator.alloc(0x1000, 0x1000, a).is_err());
-    assert_eq!(allocator.alloc(0x1000, 0x1000, 0).expect("room"), a);
+    assert!(allocator.alloc(0x1000, IovaPlace::aligned(0x1000), a).is_err());
+    assert_eq!(allocator.alloc(0x1000, IovaPlace::aligned(0x1000), 0).expect("room"), a);
 }
 
 #[test]
 fn extreme_ranges_do_not_overflow() {
     let mut none = IovaAllocator::new(&[], 0, 1);
-    assert!(none.alloc(4096, 4096, 0).is_err());
+    assert!(none.alloc(4096, IovaPlace::aligned(4096), 0).is_err());
     for seed in 0..20 {
         let mut all = IovaAllocator::new(std::slice::from_ref(&(0..=u64::MAX)), 4096, seed);
-        let at = all.alloc(1 << 30, 1 << 30, 0).expect("room");
+        let at = all.alloc(1 << 30, IovaPlace::aligned(1 << 30), 0).expect("room");
         assert!(at != 0 && at.is_multiple_of(1 << 30));
-        assert!(all.alloc(u64::MAX, 4096, 0).is_err());
+        assert!(all.alloc(u64::MAX, IovaPlace::aligned(4096), 0).is_err());
     }
 }
 
@@ -232,7 +236,7 @@ fn extreme_ranges_do_not_overflow() {
 #[should_panic(expected = "freed twice")]
 fn freeing_twice_panics() {
     let mut allocator = IovaAllocator::new(std::slice::from_ref(&(0x1000..=0x8fff)), 0, 5);
-    let at = allocator.alloc(0x1000, 0x1000, 0).expect("room");
+    let at = allocator.alloc(0x1000, IovaPlace::aligned(0x1000), 0).expect("room");
     allocator.free(at, 0x1000);
     allocator.free(at, 0x1000);
 }

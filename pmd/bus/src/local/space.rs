@@ -12,7 +12,7 @@ use ferrocx_mempool::Region;
 
 use super::bar::Backing as BarBacking;
 use super::counts::{COUNTS, DmaCounts};
-use crate::iova::alignment;
+use crate::iova::place;
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaSpace, DmaUnmap, IovaAllocator, to_usize,
 };
@@ -315,10 +315,10 @@ pub(super) struct LocalDma(pub(super) Arc<SpaceShared>);
 impl DmaSpace for LocalDma {
     fn map(&self, region: Arc<Region>, access: DmaAccess) -> Result<Arc<DmaMapping>, BusError> {
         let len_bytes = region.len_bytes() as u64;
-        let align = alignment(&region).max(PAGE_BYTES);
+        let place = place(&region, PAGE_BYTES);
         let va = region.base().as_ptr().addr() as u64;
         let mut iovas = self.0.iovas.lock().unwrap_or_else(PoisonError::into_inner);
-        let iova = iovas.alloc(len_bytes, align, va)?;
+        let iova = iovas.alloc(len_bytes, place, va)?;
         if let Err(error) = self.0.map_region(iova, Arc::clone(&region), access) {
             iovas.free(iova, len_bytes);
             return Err(error);

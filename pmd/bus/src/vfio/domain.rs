@@ -12,7 +12,7 @@ use ferrocx_mempool::{Backing, Region};
 use rustix::process::{Resource, getrlimit};
 
 use super::space::Space;
-use crate::iova::{alignment, subtract};
+use crate::iova::{place, subtract};
 use crate::{
     BusError, DmaAccess, DmaLimits, DmaMapping, DmaUnmap, IovaAllocator, PciIdentity, to_usize,
 };
@@ -211,10 +211,10 @@ impl Domain {
         access: DmaAccess,
     ) -> Result<Arc<Mapped>, BusError> {
         let len_bytes = region.len_bytes() as u64;
-        let align = alignment(&region).max(self.limits().page_size_bytes as u64);
+        let place = place(&region, self.limits().page_size_bytes as u64);
         let va = region.as_ptr().addr() as u64;
         let mut iovas = lock(&self.iovas);
-        let iova = iovas.alloc(len_bytes, align, va)?;
+        let iova = iovas.alloc(len_bytes, place, va)?;
         if let Err(error) = self.map_dma(&region, iova, access) {
             iovas.free(iova, len_bytes);
             return Err(self.describe(error, iova, &region));

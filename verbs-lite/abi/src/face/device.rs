@@ -1,13 +1,14 @@
-//! Devices: listed, opened, asked what they can do.
+//! Devices: opened, asked what they can do.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::ptr::{null, null_mut};
-use std::sync::{Arc, Mutex, Once, OnceLock, RwLock};
+use std::ptr::null;
+use std::sync::{Arc, Mutex, Once, RwLock};
 
 use ferrocx_verbs_lite::{Cq, DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
+use super::device_list::{devices, index_of, put_name};
 use super::handles::{self, Handles};
 use super::life::{Process, Waiters};
 use super::pair::MAX_SGE;
@@ -34,62 +35,8 @@ const ROCE_V2_SYSFS: c_int = 1;
 /// Bytes of a GID entry that every caller knows.
 const GID_ENTRY_BYTES: usize = size_of::<ibv_gid_entry>();
 
-/// Copies a short name into a field of the interface.
-fn put_name(field: &mut [c_char], name: &str) {
-    let (last, field) = field.split_last_mut().expect("fields of names are not empty");
-    *last = 0;
-    for (to, from) in field.iter_mut().zip(name.bytes()) {
-        *to = from as c_char;
-    }
-}
-
-/// A device as programs have it. They get its first member, and stock libraries of adapters compare
-/// a word behind that with their own.
-#[repr(C)]
-struct Listed {
-    face: ibv_device,
-    behind: [u64; 6],
-    index: usize,
-}
-
-/// The devices of this process, which live as long as the process does.
-fn devices() -> &'static [*mut ibv_device] {
-    struct Places(Vec<*mut ibv_device>);
-    // SAFETY: what they point to is written before it is shared, and never after.
-    unsafe impl Send for Places {}
-    // SAFETY: as above.
-    unsafe impl Sync for Places {}
-    static DEVICES: OnceLock<Places> = OnceLock::new();
-    let make = |index: usize| {
-        let mut face = ibv_device {
-            ops: [ABSENT; 2],
-            // A channel adapter, of InfiniBand's transport.
-            node_type: 1,
-            transport_type: 0,
-            name: [0; 64],
-            dev_name: [0; 64],
-            dev_path: [0; 256],
-            ibdev_path: [0; 256],
-        };
-        put_name(&mut face.name, &format!("ferrocx{index}"));
-        put_name(&mut face.dev_name, &format!("uverbs{index}"));
-        put_name(&mut face.dev_path, &format!("/sys/class/infiniband_verbs/uverbs{index}"));
-        put_name(&mut face.ibdev_path, &format!("/sys/class/infiniband/ferrocx{index}"));
-        Box::into_raw(Box::new(Listed { face, behind: [0; 6], index })).cast()
-    };
-    &DEVICES.get_or_init(|| Places((0..Node::count()).map(make).collect())).0
-}
-
-/// The number of a device.
-///
-/// # Safety
-/// The module's: it is one of [`devices`].
-unsafe fn index_of(device: *mut ibv_device) -> usize {
-    promised!((*device.cast::<Listed>()).index)
-}
-
 /// Starts logging, once, if the environment asks for it.
-fn start_log() {
+pub(super) fn start_log() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if let Ok(filter) = std::env::var("FERROCX_LOG") {
@@ -99,39 +46,6 @@ fn start_log() {
             let _ = log.with_writer(std::io::stderr).try_init();
         }
     });
-}
-
-pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
-    start_log();
-    super::rdma_cm::serve_librdmacm();
-    super::tree::show_to_ucx();
-    let devices = devices();
-    if !count.is_null() {
-        promised!(count.write(devices.len() as c_int));
-    }
-    let list: Box<[_]> = devices.iter().copied().chain([null_mut()]).collect();
-    Box::into_raw(list).cast()
-}
-
-pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    if !list.is_null() {
-        let list = std::ptr::slice_from_raw_parts_mut(list, devices().len() + 1);
-        drop(promised!(Box::from_raw(list)));
-    }
-}
-
-pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
-    promised!(&raw const (*device).name).cast()
-}
-
-pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
-    promised!(index_of(device)) as c_int
-}
-
-pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    start_log();
-    Node::open_and_keep(promised!(index_of(device)))
-        .map_or(0, |node| node.context.attr().node_guid.to_be())
 }
 
 /// The functions that programs find in the context itself.

@@ -32,8 +32,8 @@ impl Sleep {
 }
 
 /// The round of polls in which a queue last came to nothing. A round ends with the first queue that
-/// comes to nothing again. A program that polls several queues, of several devices perhaps, so gives
-/// its core away once a round, and not at each that is empty.
+/// comes to nothing again. A program that polls several queues, of several devices perhaps, so
+/// gives its core away once a round, and not at each that is empty.
 #[derive(Debug, Default)]
 pub(crate) struct Polled(AtomicU32);
 
