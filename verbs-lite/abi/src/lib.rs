@@ -22,7 +22,7 @@
 //! | variable | says |
 //! |---|---|
 //! | `FERROCX_DEVICE` | the PCI address of an adapter; else, or as `model`, the software model. Several between commas are as many devices; then the next two have one for each, in the same order |
-//! | `FERROCX_IP` | of the model: the IPv4 address of the port, one of this machine; else the first free one from 127.88.0.1 on. Of an adapter: the address of the port and its subnet, 192.168.0.1/24 or fd00::1/64 |
+//! | `FERROCX_IP` | of the model: the address of the port, one of this machine, `fe80::2%eth0` with its interface; else the first free one from 127.88.0.1 on. Of an adapter: the address of the port and its subnet, 192.168.0.1/24 or fd00::1/64 |
 //! | `FERROCX_GATEWAY` | of an adapter: the address that leads out of the subnet |
 //! | `FERROCX_MTU` | the largest IP packet, 352 to 9978; else 4200 on a loopback address, 1500 on others |
 //! | `FERROCX_IMPAIR` | what goes wrong with what this process sends: `loss=10000,duplicate=100,reorder=500,overtakers=3,delay=5000`; chances in parts in a million, times in nanoseconds |
@@ -33,10 +33,9 @@
 //!
 //! # What it does not do
 //!
-//! Several devices in a process, VLANs, on-demand paging, ECE, migration of paths,
-//! SQD, priorities among rules for raw packets: functions of these are null, or answer
-//! `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand, service records; on the model
-//! IPv6 but link-local ones. `docs/SUPPORT.md` says which programs run.
+//! VLANs, on-demand paging, ECE, migration of paths, SQD, priorities among rules for raw packets:
+//! functions of these are null, or answer `EOPNOTSUPP`. Of `rdma_cm`, addresses of InfiniBand and
+//! service records. `docs/SUPPORT.md` says which programs run.
 //!
 //! # Limits
 //!
