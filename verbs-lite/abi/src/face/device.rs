@@ -3,12 +3,12 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr::null;
-use std::sync::{Arc, Mutex, Once, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use ferrocx_verbs_lite::{Cq, DeviceCaps, Gid};
 
 use super::context::{Context, Events, Shared};
-use super::device_list::{devices, index_of, put_name};
+use super::device_list::{devices, index_of, put_name, start_log};
 use super::handles::{self, Handles};
 use super::life::{Process, Waiters};
 use super::pair::MAX_SGE;
@@ -34,19 +34,6 @@ const ROCE_V2: u32 = 2;
 const ROCE_V2_SYSFS: c_int = 1;
 /// Bytes of a GID entry that every caller knows.
 const GID_ENTRY_BYTES: usize = size_of::<ibv_gid_entry>();
-
-/// Starts logging, once, if the environment asks for it.
-pub(super) fn start_log() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        if let Ok(filter) = std::env::var("FERROCX_LOG") {
-            let filter = tracing_subscriber::EnvFilter::new(filter);
-            let log = tracing_subscriber::fmt().with_env_filter(filter);
-            // A program that logs by the same means already keeps its own.
-            let _ = log.with_writer(std::io::stderr).try_init();
-        }
-    });
-}
 
 /// The functions that programs find in the context itself.
 fn operations() -> ibv_context_ops {

@@ -2,11 +2,23 @@
 
 use std::ffi::{c_char, c_int};
 use std::ptr::null_mut;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
-use super::device::start_log;
 use crate::abi::{ABSENT, ibv_device};
 use crate::node::Node;
+
+/// Starts logging, once, if the environment asks for it.
+pub(super) fn start_log() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        if let Ok(filter) = std::env::var("FERROCX_LOG") {
+            let filter = tracing_subscriber::EnvFilter::new(filter);
+            let log = tracing_subscriber::fmt().with_env_filter(filter);
+            // A program that logs by the same means already keeps its own.
+            let _ = log.with_writer(std::io::stderr).try_init();
+        }
+    });
+}
 
 /// Copies a short name into a field of the interface.
 pub(super) fn put_name(field: &mut [c_char], name: &str) {
