@@ -50,6 +50,12 @@ install_missing() {
     rm -f "$log"
 }
 
+# debian_mirror: the mirror of Debian that this machine uses; nothing where apt's sources name none.
+debian_mirror() {
+    apt-get indextargets --format "\$(REPO_URI)" |
+        awk '/\/debian\/*$/ { mirror = $0 } END { print mirror }'
+}
+
 # install_nightly COMPONENT...: a nightly Rust with these components, where rustup may add them.
 # Never fails: steps that need them look for themselves.
 install_nightly() {

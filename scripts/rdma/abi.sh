@@ -37,9 +37,7 @@ have apt-get || skip "apt-get is not there: the packages are Debian's"
 [ -r $keys ] || skip "no $keys (apt-get install debian-archive-keyring)"
 have objdump || skip "objdump is not installed (apt-get install binutils)"
 have cc || skip "cc is not installed (apt-get install gcc)"
-# The suite of the mirror that this machine uses.
-mirror=$(apt-get indextargets --format "\$(REPO_URI)" |
-    awk '/\/debian\/*$/ { mirror = $0 } END { print mirror }')
+mirror=$(debian_mirror)
 [ -n "$mirror" ] || skip "apt's sources name no mirror of Debian"
 
 # A state of apt's of our own: the machine's lists stay as they are.

@@ -38,23 +38,25 @@ done
 source "$root/scripts/lib.sh"
 [ -x "$cxctl" ] || skip "$cxctl is not built (cargo build --release)"
 cxctl=$(realpath "$cxctl")
-readonly SOURCES=http://deb.debian.org/debian
 readonly VERSION=1.13.1
 top=$folder/ucx-$VERSION
 
 build() {
     install_missing autoconf:autoconf automake:automake libtoolize:libtool g++:g++ make:make \
         curl:curl patch:patch libibverbs.pc:libibverbs-dev librdmacm.pc:librdmacm-dev
-    local program file
+    local program file mirror
     for program in autoconf automake libtoolize g++ make curl patch; do
         have "$program" || skip "$program is not installed"
     done
+    have apt-get || skip "apt-get is not there: the sources are Debian's"
+    mirror=$(debian_mirror)
+    [ -n "$mirror" ] || skip "apt's sources name no mirror of Debian"
     mkdir -p "$folder"
     say "building UCX $VERSION and its tests in $folder (ten minutes, once)"
     rm -rf "$top"
     for file in "ucx_$VERSION.orig" "ucx_$VERSION-1.debian"; do
-        curl -fsS -o "$folder/$file" "$SOURCES/pool/main/u/ucx/$file.tar.xz" ||
-            skip "$SOURCES has no $file.tar.xz"
+        curl -fsS -o "$folder/$file" "${mirror%/}/pool/main/u/ucx/$file.tar.xz" ||
+            skip "$mirror has no $file.tar.xz"
     done
     tar -C "$folder" -xf "$folder/ucx_$VERSION.orig"
     tar -C "$top" -xf "$folder/ucx_$VERSION-1.debian"

@@ -50,7 +50,7 @@ impl IovaAllocator {
         Self { free, next, guard_bytes }
     }
 
-    /// Takes a range of `len_bytes` placed so that does not start at `avoid`.
+    /// Takes a range of `len_bytes` placed as asked that does not start at `avoid`.
     ///
     /// # Errors
     ///
