@@ -90,22 +90,33 @@ impl CompletionChannel {
         cqs: &mut [&mut Cq],
         timeout: Option<Duration>,
     ) -> Result<bool, VerbsError> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            self.acknowledge(cqs);
+        let start = Instant::now();
+        let mut left = timeout;
+        while !self.has_fired(cqs) {
+            if left.is_some_and(|left| left.is_zero()) {
+                return Ok(false);
+            }
             // A queue that is armed already, with an event still to come, stays as it is.
             cqs.iter().for_each(|cq| cq.arm(Notify::Next));
             if cqs.iter().any(|cq| cq.has_completion()) {
-                return Ok(true);
+                break;
             }
             self.arm();
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            // An interrupt may be that of an event whose completion was polled before.
-            if !self.events.wait(left)? && left.is_some_and(|left| left.is_zero()) {
-                self.acknowledge(cqs);
-                return Ok(cqs.iter().any(|cq| cq.has_completion()));
+            self.events.wait(left)?;
+            if self.has_fired(cqs) {
+                break;
             }
+            // The time is over, or the interrupt was that of an event whose completion was polled
+            // before, or a signal came.
+            left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
         }
+        Ok(true)
+    }
+
+    /// Takes the events that came. Whether a queue has a completion.
+    fn has_fired(&mut self, cqs: &mut [&mut Cq]) -> bool {
+        self.acknowledge(cqs);
+        cqs.iter().any(|cq| cq.has_completion())
     }
 
     /// Takes the events that came.

@@ -10,7 +10,8 @@ use ferrocx_prm::eqe::{
 };
 use ferrocx_prm::init_seg::{EqDoorbell, uar};
 
-/// Entries after which the device is told the consumer index, at the latest.
+/// Entries after which the device is told the consumer index, at the latest; of a small queue, a
+/// quarter of its entries.
 ///
 /// Source: reference 6.10 (update at least every size minus margin entries).
 const UPDATE_EVERY: u32 = 32;
@@ -153,23 +154,17 @@ impl EqRing {
         let slot = self.ring.at(self.ci);
         let owner = slot.load_acquire_be32::<{ Eqe::OWNER.offset }>();
         if (owner ^ Eqe::OWNER.of(self.ci >> self.log_size)) & Eqe::OWNER.mask() != 0 {
-            self.tell();
             return None;
         }
         let eqe = Eqe(slot.load());
         self.ci = self.ci.wrapping_add(1);
-        if self.ci.wrapping_sub(self.told) >= UPDATE_EVERY {
-            self.tell();
-        }
-        Some(decode(&eqe))
-    }
-
-    /// Tells the device which entries are free again.
-    fn tell(&mut self) {
-        if self.told != self.ci {
+        // No sooner: a store to the device costs more than all else that an event does, and who
+        // waits for the next one arms, which tells it too.
+        if self.ci.wrapping_sub(self.told) >= UPDATE_EVERY.min(self.entries() / 4) {
             self.told = self.ci;
             self.write(uar::EQ_CI);
         }
+        Some(decode(&eqe))
     }
 
     /// Asks for an interrupt at the next event, or at once if one waits.
