@@ -230,6 +230,14 @@ qemu_command() {
     done
 }
 
+# QEMU counts what the guest's cores execute, in a file of the scenario, "instructions".
+count_instructions() {
+    need cc gcc libc6-dev
+    cc -O2 -Wall -Wextra -Werror -fPIC -shared -fvisibility=hidden \
+        -o "$RUN/instructions.so" "$lab/instructions.c" || die "instructions.c: cc failed"
+    COMMAND+=(-plugin "$RUN/instructions.so,counts=$DIR/instructions")
+}
+
 # qmp COMMAND [ARGUMENTS]: tells QEMU's monitor, whose answers are in monitor.log.
 qmp() {
     if [ -z "$QMP" ]; then
@@ -255,22 +263,10 @@ attend() {
         unplug) qmp device_del '{"id":"'"$argument"'"}' ;;
         hmp) qmp human-monitor-command '{"command-line":"'"$argument $more"'"}' ;;
         counts) model_status "$1/counts.json" ;;
-        cores) core_times >"$1/cores" ;;
         vanish | return) "$CXCTL" model "$what" "$SOCKETS/control" "port$argument" ;;
         *) echo "the guest asked for '$what'" >>"$1/reason" ;;
     esac
     rm "$1/ask"
-}
-
-# core_times: a line for each of the guest's cores, with what its thread has run, in nanoseconds.
-core_times() {
-    local thread name core ran rest
-    for thread in "/proc/$GUEST"/task/*; do
-        read -r name core <"$thread/comm"
-        [ "$name" = CPU ] || continue
-        read -r ran rest <"$thread/schedstat"
-        echo "${core%/*} $ran"
-    done | sort -n
 }
 
 # model_status FILE: what the model counts; by then what it captured is in its file, too.
@@ -401,6 +397,7 @@ start_machine() {
         "$(header "$1" iommu no)" "$(header "$1" cmdline '')" "$(header "$1" kernel stable)"
     read -ra options <<<"$(header "$1" qemu '')"
     COMMAND+=("${options[@]}")
+    [ "$(header "$1" instructions no)" = no ] || count_instructions
     echo "boot $1" >>"$FERROCX_LAB_TALLY"
 }
 

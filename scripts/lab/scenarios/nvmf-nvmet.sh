@@ -5,6 +5,7 @@
 # program: ferrocx-cxctl cxctl
 # release: ferrocx-nvmf-target nvmf-target
 # timeout: 1800
+# instructions: yes
 # shellcheck shell=bash source=scripts/lab/nvmf.sh source-path=SCRIPTDIR
 source /host/lab/nvmf.sh
 # shellcheck source=scripts/lab/two-ports.sh source-path=SCRIPTDIR
@@ -18,13 +19,12 @@ readonly CASES=(
     'read 1M 4' 'write 1M 4'
 )
 
-# busy: microseconds that the host's core and the target's were not idle, and then that the threads
-# which emulate them ran: they wait for the machine's processors, and for the model to take a store.
-busy() {
-    ask_host cores
+# spent: microseconds that the host's core and the target's were not idle, and then, of each, the
+# instructions that it executed in the kernel and in programs.
+spent() {
     {
         awk '/^cpu[01] / { print ($2 + $3 + $4 + $7 + $8) * 10000 }' /proc/stat
-        awk '{ print int($2 / 1000) }' /host/cores
+        od -A n -t u8 -N 32 /host/instructions
     } | tr '\n' ' '
 }
 
@@ -37,20 +37,9 @@ interrupts_on() {
     return 0
 }
 
-# measured TARGET: every case on the disk that is connected; a line of JSON each.
-measured() {
-    local target=$1 case kind size depth before after
-    interrupts_on 0 0000:01:00.0
-    for case in "${CASES[@]}"; do
-        read -r kind size depth <<<"$case"
-        step "$target: $kind, $size, depth $depth"
-        before=$(busy)
-        fio --name=case --filename="$(disk 1)" --ioengine=libaio --direct=1 --rw="$kind" \
-            --bs="$size" --iodepth="$depth" --size=32M --time_based --runtime="$RUN_SECONDS" \
-            --cpus_allowed=0 --norandommap --randrepeat=1 --output-format=json \
-            --output=/run/fio.json || fail "fio $case"
-        after=$(busy)
-        python3 - "$target" "$kind $size $depth" "$before" "$after" <<'PY' >>/host/rows
+# row TARGET CASE BEFORE AFTER: what fio says of a case, for what was spent before and after it.
+row() {
+    python3 - "$@" <<'PY'
 import json
 import sys
 
@@ -58,22 +47,42 @@ target, case, before, after = sys.argv[1:]
 job = json.load(open('/run/fio.json'))['jobs'][0]
 both = [job['read'], job['write']]
 count = sum(it['total_ios'] for it in both)
-host, core, host_ran, core_ran = ((b - a) / count for a, b in
-                                  zip(map(int, before.split()), map(int, after.split())))
+(host, core, host_kernel, host_programs, core_kernel, core_programs) = (
+    (b - a) / count for a, b in zip(map(int, before.split()), map(int, after.split())))
 print(json.dumps({
     'target': target, 'case': case, 'iops': sum(it['iops'] for it in both),
-    'mib_s': sum(it['bw'] for it in both) / 1024,
     'mean_us': sum(it['clat_ns']['mean'] * it['total_ios'] for it in both) / count / 1000,
     'p99_us': max(it['clat_ns'].get('percentile', {}).get('99.000000', 0) for it in both) / 1000,
-    'host_us': host, 'target_us': core, 'host_ran_us': host_ran, 'target_ran_us': core_ran}))
+    'host_us': host, 'target_us': core, 'host_instructions': host_kernel + host_programs,
+    'core_kernel': core_kernel, 'core_programs': core_programs}))
 PY
+}
+
+# measured TARGET: every case on the disk that is connected; a line of JSON each.
+measured() {
+    local target=$1 case kind size depth before after
+    interrupts_on 0 0000:01:00.0
+    for case in "${CASES[@]}"; do
+        read -r kind size depth <<<"$case"
+        step "$target: $kind, $size, depth $depth"
+        before=$(spent)
+        fio --name=case --filename="$(disk 1)" --ioengine=libaio --direct=1 --rw="$kind" \
+            --bs="$size" --iodepth="$depth" --size=32M --time_based --runtime="$RUN_SECONDS" \
+            --cpus_allowed=0 --norandommap --randrepeat=1 --output-format=json \
+            --output=/run/fio.json || fail "fio $case"
+        after=$(spent)
+        row "$target" "$kind $size $depth" "$before" "$after" >>/host/rows || fail "$case"
     done
 }
 
 # ours WAIT: our target on core 1, which waits so when it has nothing to do.
 ours() {
     WAIT=$1
+    # All else stays on core 0, whose instructions are the host's.
+    taskset -pc 0,1 $$ >&2
     start_target
+    taskset -pc 0 $$ >&2
+    interrupts_on 1 "$OURS"
     connect -i 1 -w "$THEIRS_AT"
     measured "ours, $1"
     must nvme disconnect -n "$NQN"
@@ -106,6 +115,7 @@ ours busy
 ours sleep
 ours sleep:200
 ours interrupt
+ours interrupt:1000
 offer_by_the_kernel
 connect -i 1 -w "$THEIRS_AT"
 measured nvmet
@@ -114,13 +124,14 @@ python3 - <<'PY' | tee /host/results
 import json
 
 rows = [json.loads(line) for line in open('/host/rows')]
-print(f"{'':79}{'not idle':>18}{'threads':>16}")
-print(f"{'case':18}{'target':16}{'IOPS':>8}{'MiB/s':>8}{'mean us':>10}{'p99 us':>10}"
-      f"{'host us':>9}{'target us':>10}{'ran us':>9}{'ran us':>8}")
+print(f"{'':66}{'us not idle':>16}{'instructions of the':>30}")
+print(f"{'case':18}{'target':20}{'IOPS':>8}{'mean us':>10}{'p99 us':>10}{'host':>8}{'target':>8}"
+      f"{'host':>10}{'target':>10}{'programs':>10}")
 for row in sorted(rows, key=lambda row: row['case']):
-    print(f"{row['case']:18}{row['target']:16}{row['iops']:8.0f}{row['mib_s']:8.1f}"
-          f"{row['mean_us']:10.0f}{row['p99_us']:10.0f}{row['host_us']:9.0f}"
-          f"{row['target_us']:10.0f}{row['host_ran_us']:9.0f}{row['target_ran_us']:8.0f}")
+    print(f"{row['case']:18}{row['target']:20}{row['iops']:8.0f}{row['mean_us']:10.0f}"
+          f"{row['p99_us']:10.0f}{row['host_us']:8.0f}{row['target_us']:8.0f}"
+          f"{row['host_instructions']:10.0f}{row['core_kernel'] + row['core_programs']:10.0f}"
+          f"{row['core_programs']:10.0f}")
 PY
 check_dmesg
 verdict
