@@ -35,6 +35,10 @@ pub struct RxQueueConfig {
     /// number; several queues may share one. `None` for a queue that is only polled. See
     /// [`RxQueue::wait`](crate::RxQueue::wait).
     pub interrupt: Option<u16>,
+    /// Microseconds between two interrupts of the queue, 0 to 4095: packets that come meanwhile
+    /// share one, up to 64 of them. 0 for an interrupt as soon as there is a packet.
+    #[doc(alias = "rx-usecs")]
+    pub interrupt_period_us: u16,
     /// Put the header of each packet and what follows it into buffers of two pools. `None` for
     /// packets that lie in the queue's pool as a whole.
     pub split: Option<BufferSplit>,
@@ -163,6 +167,7 @@ impl Default for RxQueueConfig {
             timestamps: false,
             cache_size: 512,
             interrupt: None,
+            interrupt_period_us: 0,
             split: None,
             striding: None,
         }

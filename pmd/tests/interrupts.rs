@@ -76,10 +76,15 @@ impl Bed {
     }
 
     fn queue(&self, interrupt: Option<u16>) -> Result<RxQueue, DeviceError> {
+        self.moderated(interrupt, 0)
+    }
+
+    fn moderated(&self, interrupt: Option<u16>, period_us: u16) -> Result<RxQueue, DeviceError> {
         let config = RxQueueConfig {
             descriptors: 64,
             cache_size: 64,
             interrupt,
+            interrupt_period_us: period_us,
             ..RxQueueConfig::default()
         };
         RxQueue::new(&self.device, &self.pool, &config)
@@ -99,9 +104,9 @@ impl Bed {
 }
 
 /// Receives `frames`, one at a time, and sleeps whenever there is none.
-fn switch(frames: u32) {
+fn switch(frames: u32, period_us: u16) {
     let bed = Bed::new();
-    let mut rx = bed.queue(Some(3)).unwrap();
+    let mut rx = bed.moderated(Some(3), period_us).unwrap();
     let rss = bed.receiving(&rx);
     let (mut got, mut slept) = (0, 0);
     let mut burst = Burst::new();
@@ -125,7 +130,21 @@ fn switch(frames: u32) {
 #[test]
 fn no_wake_up_is_lost() {
     let frames = std::env::var("FERROCX_WAKE_UPS").ok();
-    switch(frames.map_or(20_000, |text| text.parse().expect("FERROCX_WAKE_UPS is a number")));
+    switch(frames.map_or(20_000, |text| text.parse().expect("FERROCX_WAKE_UPS is a number")), 0);
+}
+
+#[test]
+fn interrupts_keep_their_distance() {
+    const PERIOD_US: u16 = 3000;
+    let begun = Instant::now();
+    switch(20, PERIOD_US);
+    // At least every other frame was slept for, and no sleep but the first ended sooner.
+    let least = Duration::from_micros(PERIOD_US.into()) * 9;
+    assert!(begun.elapsed() >= least, "{:?}", begun.elapsed());
+    let bed = Bed::new();
+    let refusal = bed.moderated(Some(3), 4096).unwrap_err().to_string();
+    assert_eq!(refusal, "microseconds between interrupts is 4096; it must be 0 to 4095");
+    bed.end();
 }
 
 /// Processor time of this thread.

@@ -196,8 +196,9 @@ impl Cq {
         Ok(resized?)
     }
 
-    /// Sets when an armed queue has its event: after `max_count` completions, or `period_us`
-    /// microseconds after the first one, whichever comes first; 0 and 0 for at once. A command.
+    /// Sets when an armed queue has its event: after `max_count` completions, or when the last
+    /// event is `period_us` microseconds ago, whichever comes first; 0 and 0 for at once. A
+    /// command.
     ///
     /// # Errors
     ///
@@ -230,8 +231,8 @@ impl Cq {
         Ok(self.inner.handle.ignore_overruns()?)
     }
 
-    /// Longest period of [`Cq::moderate`] in microseconds. Source: reference 5.4, 12 bits.
-    pub const MAX_PERIOD_US: u16 = 0xfff;
+    /// Longest period of [`Cq::moderate`] in microseconds.
+    pub const MAX_PERIOD_US: u16 = Handle::MAX_CQ_PERIOD_US;
 
     /// How many completions stand in it that nobody has taken.
     pub(crate) fn standing(&self) -> u32 {

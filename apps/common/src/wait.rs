@@ -13,6 +13,7 @@ use thiserror::Error;
 /// | `yield` | a system call per idle poll | more threads than cores |
 /// | `sleep`, `sleep:N` | up to 50 µs of latency, or N µs | machines that must stay cool; tests |
 /// | `interrupt` | an interrupt of latency after a pause | cores that others want too |
+/// | `interrupt:N` | the same, and up to N µs more | the same under load: fewer interrupts |
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Wait {
     /// Polls again at once.
@@ -26,14 +27,15 @@ pub enum Wait {
     /// longer, the more one waking has to do.
     Sleep(Duration),
     /// Sleeps until the device has something, where the caller can; otherwise for [`Wait::SLEEP`].
-    Interrupt,
+    /// The device interrupts no sooner than so long after it did last, as `ethtool -C` has it.
+    Interrupt(Duration),
 }
 
 /// A wait strategy that does not exist.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "unknown wait strategy `{0}`; give busy, spin, yield, sleep, sleep:N with N of 1 to 1000 \
-     microseconds, or interrupt"
+    "unknown wait strategy `{0}`; give busy, spin, yield, sleep or interrupt, or sleep:N or \
+     interrupt:N with N of 1 to 1000 microseconds"
 )]
 pub struct UnknownWait(String);
 
@@ -51,7 +53,7 @@ impl Wait {
             Self::Spin => hint::spin_loop(),
             Self::Yield => thread::yield_now(),
             Self::Sleep(pause) => thread::sleep(pause),
-            Self::Interrupt => thread::sleep(Self::SLEEP),
+            Self::Interrupt(_) => thread::sleep(Self::SLEEP),
         }
     }
 }
@@ -65,12 +67,20 @@ impl FromStr for Wait {
             "spin" => Ok(Self::Spin),
             "yield" => Ok(Self::Yield),
             "sleep" => Ok(Self::Sleep(Self::SLEEP)),
-            "interrupt" => Ok(Self::Interrupt),
+            "interrupt" => Ok(Self::Interrupt(Duration::ZERO)),
             _ => text
-                .strip_prefix("sleep:")
-                .and_then(|micros| Some(Duration::from_micros(micros.parse().ok()?)))
-                .filter(|pause| !pause.is_zero() && *pause <= Self::LONGEST)
-                .map(Self::Sleep)
+                .split_once(':')
+                .and_then(|(name, micros)| {
+                    let time = Duration::from_micros(micros.parse().ok()?);
+                    if time.is_zero() || time > Self::LONGEST {
+                        return None;
+                    }
+                    match name {
+                        "sleep" => Some(Self::Sleep(time)),
+                        "interrupt" => Some(Self::Interrupt(time)),
+                        _ => None,
+                    }
+                })
                 .ok_or_else(|| UnknownWait(text.into())),
         }
     }
@@ -84,7 +94,8 @@ impl fmt::Display for Wait {
             Self::Yield => "yield",
             Self::Sleep(Self::SLEEP) => "sleep",
             Self::Sleep(pause) => return write!(f, "sleep:{}", pause.as_micros()),
-            Self::Interrupt => "interrupt",
+            Self::Interrupt(Duration::ZERO) => "interrupt",
+            Self::Interrupt(apart) => return write!(f, "interrupt:{}", apart.as_micros()),
         })
     }
 }
@@ -101,13 +112,17 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_printed() {
-        let naps = [Wait::SLEEP, Duration::from_micros(200), Wait::LONGEST].map(Wait::Sleep);
-        for wait in naps.into_iter().chain([Wait::Busy, Wait::Spin, Wait::Yield, Wait::Interrupt]) {
+        let times = [Wait::SLEEP, Duration::from_micros(200), Wait::LONGEST];
+        let timed = times.into_iter().flat_map(|time| [Wait::Sleep(time), Wait::Interrupt(time)]);
+        let others = [Wait::Busy, Wait::Spin, Wait::Yield, Wait::Interrupt(Duration::ZERO)];
+        for wait in timed.chain(others) {
             assert_eq!(wait.to_string().parse(), Ok(wait));
             wait.idle();
         }
         assert_eq!("sleep".parse(), Ok(Wait::Sleep(Wait::SLEEP)));
-        for wrong in ["nap", "sleep:", "sleep:0", "sleep:1001", "sleep:-1", "sleep:5us", "busy:9"] {
+        for wrong in
+            ["nap", "sleep:", "sleep:0", "sleep:1001", "sleep:-1", "sleep:5us", "busy:9", "nap:5"]
+        {
             let refused = wrong.parse::<Wait>().unwrap_err().to_string();
             assert!(refused.contains(&format!("`{wrong}`")), "{refused}");
         }

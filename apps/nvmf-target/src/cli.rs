@@ -38,7 +38,8 @@ pub struct Args {
     #[arg(long)]
     pub check: bool,
     /// What a core does when there is nothing to do: busy, spin, yield, sleep
-    /// (50 microseconds), sleep:N (N microseconds, 1000 at most) or interrupt
+    /// (50 microseconds), sleep:N (N microseconds, 1000 at most), interrupt or
+    /// interrupt:N (at least N microseconds after the last one)
     #[arg(long, value_name = "WAIT", default_value = "busy")]
     pub wait: String,
     /// Seconds between lines of statistics, 0 for none but the last

@@ -161,7 +161,10 @@ impl Running {
         // Another one each time: see Settings.
         let first_cntlid = RandomState::new().hash_one(address) as u16 & 0x7fff | 1;
         let settings = Settings { first_cntlid, ..config.settings };
-        let interrupts = wait == Wait::Interrupt;
+        let interrupts = match wait {
+            Wait::Interrupt(apart) => Some(apart),
+            _ => None,
+        };
         let deaf = ServerConfig { services: Vec::new(), interrupts, ..config.server.clone() };
         let mut target = Target::new(settings);
         target.report_ana(&config.ana);
@@ -253,11 +256,11 @@ fn launch(
 fn poll(mut server: Server, stop: &StopFlag, wait: Wait) -> Result<(), ServerError> {
     let nap = match wait {
         Wait::Sleep(nap) => nap,
-        Wait::Interrupt => Wait::SLEEP,
+        Wait::Interrupt(_) => Wait::SLEEP,
         Wait::Busy | Wait::Spin | Wait::Yield => Duration::ZERO,
     };
     while !stop.is_set() {
-        if server.poll()? == 0 && !server.sleep(Server::TURN)? {
+        if server.poll()? == 0 && !server.sleep(server.turn())? {
             wait.idle();
             server.napped(nap);
         }

@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(30);
 #[test]
 fn a_core_that_sleeps_is_woken_for_each_command() {
     const COMMANDS: usize = 50;
-    let config = ServerConfig { interrupts: true, ..ServerConfig::default() };
+    let config = ServerConfig { interrupts: Some(Duration::ZERO), ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         let host = here.host();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
@@ -61,7 +61,7 @@ fn a_core_that_sleeps_is_woken_for_each_command() {
 #[test]
 fn a_core_that_is_woken_again_and_again_looks_at_the_clock_each_turn() {
     const COMMANDS: usize = 200;
-    let config = ServerConfig { interrupts: true, ..ServerConfig::default() };
+    let config = ServerConfig { interrupts: Some(Duration::ZERO), ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         let host = here.host();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
@@ -78,7 +78,7 @@ fn a_core_that_is_woken_again_and_again_looks_at_the_clock_each_turn() {
             let (start, mut done, mut asked, mut late) = (Instant::now(), 0, 1, 0);
             let (mut since, mut has_slept) = (ask(&looks), false);
             while done < COMMANDS && start.elapsed() < LONG {
-                let is_due = has_slept && since.elapsed() > Server::TURN;
+                let is_due = has_slept && since.elapsed() > server.turn();
                 let found = server.poll().unwrap();
                 if looks.load(Ordering::Relaxed) == asked {
                     (since, asked) = (ask(&looks), asked + 1);
@@ -97,6 +97,37 @@ fn a_core_that_is_woken_again_and_again_looks_at_the_clock_each_turn() {
         let (done, asked, late) = served.recv().unwrap();
         assert!(done >= COMMANDS && asked > 2, "{done} completions, {asked} turns");
         assert_eq!(late, 0, "of {done} completions, {asked} turns");
+        drop(queue);
+        host.shut_down().unwrap();
+        here.until_queues(0);
+    });
+}
+
+#[test]
+fn a_core_is_woken_no_sooner_than_it_wants() {
+    const COMMANDS: u32 = 20;
+    let apart = Duration::from_millis(3);
+    let config = ServerConfig { interrupts: Some(apart), ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let served = here.begin(|server| {
+            let (start, mut done) = (Instant::now(), 0);
+            while done < COMMANDS as usize && start.elapsed() < LONG {
+                match server.poll().unwrap() {
+                    0 => _ = server.sleep(LONG).unwrap(),
+                    some => done += some,
+                }
+            }
+            (done, start.elapsed())
+        });
+        for _ in 0..COMMANDS {
+            let flush = Sqe { nsid: 1.into(), ..Sqe::new(io::FLUSH, 0, Sgl::NONE) };
+            assert_eq!(one(&mut queue, flush).unwrap().status(), Status::SUCCESS);
+        }
+        let (done, time) = served.recv().unwrap();
+        // Half of them may have come before it slept.
+        assert!(done >= 20 && time >= apart * (COMMANDS / 2 - 1) && time < LONG, "{time:?}");
         drop(queue);
         host.shut_down().unwrap();
         here.until_queues(0);

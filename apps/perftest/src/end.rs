@@ -171,7 +171,7 @@ impl Models {
             Wait::Spin => runner::Wait::SpinHint,
             Wait::Yield => runner::Wait::Yield,
             Wait::Sleep(pause) => runner::Wait::Sleep(pause),
-            Wait::Interrupt => runner::Wait::Sleep(Wait::SLEEP),
+            Wait::Interrupt(_) => runner::Wait::Sleep(Wait::SLEEP),
         };
         let runner = Runner::start(nics, RunnerConfig { wait, ..RunnerConfig::default() })?;
         let models = Self { runner, capture };

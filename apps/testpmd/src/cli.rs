@@ -40,8 +40,8 @@ pub struct Args {
     #[arg(long, value_name = "CORE")]
     pub model_core: Option<usize>,
     /// How polling cores and the model wait when idle: busy, spin, yield, sleep (50 microseconds),
-    /// sleep:N (N microseconds, 1000 at most) or interrupt [default: busy,
-    /// or yield where they share a core]
+    /// sleep:N (N microseconds, 1000 at most), interrupt or interrupt:N (at least N microseconds
+    /// after the last one) [default: busy, or yield where they share a core]
     #[arg(long, value_name = "STRATEGY")]
     pub wait: Option<String>,
     /// Most packets in one burst: 1, 2, 4, 8, 16, 32, 64 or 128

@@ -96,8 +96,8 @@ impl Port {
     pub fn rx_queues(&self, config: &Config) -> Result<Vec<RxQueue>> {
         let queues = &config.queues;
         let vectors = usize::from(self.device.interrupt_vectors()).max(1);
-        let interrupt = |queue: usize| match config.wait {
-            Some(Wait::Interrupt) => u16::try_from(queue % vectors).ok(),
+        let apart = match config.wait {
+            Some(Wait::Interrupt(apart)) => Some(apart),
             _ => None,
         };
         let make = |queue| {
@@ -106,7 +106,8 @@ impl Port {
                 vlan_strip: queues.vlan,
                 cqe_compression: queues.cqe_compression,
                 cache_size: queues.mbuf_cache,
-                interrupt: interrupt(queue),
+                interrupt: apart.and_then(|_| u16::try_from(queue % vectors).ok()),
+                interrupt_period_us: apart.map_or(0, |apart| apart.as_micros() as u16),
                 split: self.split(config),
                 striding: self.striding(config),
                 ..RxQueueConfig::default()

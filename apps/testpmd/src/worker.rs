@@ -162,7 +162,7 @@ impl<const N: usize> Poller<N> {
                 }
                 if moved {
                     self.idle_rounds = 0;
-                } else if self.wait != Wait::Interrupt {
+                } else if !matches!(self.wait, Wait::Interrupt(_)) {
                     self.wait.idle();
                 } else if self.has_slept() {
                     break;

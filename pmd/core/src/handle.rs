@@ -137,8 +137,12 @@ impl Drop for Handle {
 
 /// Completion queues.
 impl Handle {
-    /// Sets when a completion queue that is armed has its event: after `max_count` entries, or
-    /// `period_us` microseconds, at most 4095, after the first; 0 and 0 for at once.
+    /// Longest period of [`Handle::moderate_cq`]. Source: reference 5.4, 12 bits.
+    pub const MAX_CQ_PERIOD_US: u16 = 0xfff;
+
+    /// Sets when a completion queue that is armed has its event: after `max_count` entries, or when
+    /// the last event is `period_us` microseconds ago, at most [`Handle::MAX_CQ_PERIOD_US`],
+    /// whichever comes first; 0 and 0 for at once.
     pub fn moderate_cq(&self, max_count: u16, period_us: u16) -> Result<(), CommandError> {
         self.device.inner().control().moderate_cq(self.number, max_count, period_us)
     }

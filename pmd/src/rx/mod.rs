@@ -62,6 +62,8 @@ pub(crate) const REFILL: usize = 32;
 /// entries: their buffers are posted again together.
 const LINE: usize = 4 * REFILL;
 const LINE_OF_RING: u32 = 4;
+/// Packets that interrupt sooner than [`RxQueueConfig::interrupt_period_us`] says: two bursts.
+const PACKETS_PER_INTERRUPT: u16 = 64;
 /// Bytes of Ethernet header and VLAN tag.
 const L2_BYTES: u32 = 18;
 /// An ordinary receive completion, in its last word: opcode and format.
@@ -338,10 +340,16 @@ impl RxRing {
 /// Refuses what this device or these settings cannot have together.
 fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError> {
     let RxQueueConfig { cqe_compression, timestamps, split, striding, .. } = config;
+    let (period, most) = (config.interrupt_period_us.into(), Handle::MAX_CQ_PERIOD_US.into());
+    ConfigError::range("microseconds between interrupts", period, 0, most, "")?;
     let limits = device.limits();
     if *cqe_compression && !limits.cqe_compression {
         let way_out = "set RxQueueConfig::cqe_compression to false";
         return Err(ConfigError::Unsupported { what: "CQE compression", way_out });
+    }
+    if period > 0 && !limits.cq_moderation {
+        let way_out = "set RxQueueConfig::interrupt_period_us to 0";
+        return Err(ConfigError::Unsupported { what: "interrupts that wait for more", way_out });
     }
     if *cqe_compression && *timestamps {
         let what = "compressed completions carry no timestamps; set either \
@@ -385,6 +393,9 @@ impl RxQueue {
         let (cq, cq_handle) = CqRing::new(device, &attr)?;
         if let Some(wake) = &mut wake {
             wake.watch(&cq, &cq_handle)?;
+            if config.interrupt_period_us > 0 {
+                cq_handle.moderate_cq(PACKETS_PER_INTERRUPT, config.interrupt_period_us)?;
+            }
         }
         let split = config.split.as_ref();
         let split = split.map(|split| shape::Split::of(device, split, (config.cache_size, shape)));

@@ -96,8 +96,14 @@ impl CmListener {
     /// The oldest request that waits, if one does.
     #[doc(alias = "rdma_get_request")]
     pub fn poll(&mut self) -> Option<ConnRequest> {
+        self.manager.lock().progress();
+        self.take()
+    }
+
+    /// The oldest request that waits, without doing what is due first: for those who have several
+    /// listeners, and have just called [`ConnectionManager::poll`] for all of them.
+    pub fn take(&mut self) -> Option<ConnRequest> {
         let mut inner = self.manager.lock();
-        inner.progress();
         let id = inner.engine.take_request(service_id(self.port))?;
         let conn = inner.engine.conn(id)?;
         let (peer, req) = (conn.peer(), conn.request.clone());

@@ -55,6 +55,9 @@ impl Line {
 
     /// Tries new ones, and some of those that wait, in turn; `try_one` says whether one stays.
     fn flush(&mut self, mut try_one: impl FnMut(&Out) -> bool) {
+        if self.len() == 0 {
+            return;
+        }
         let retries = self.waiting.len().min(RETRIES_PER_TURN);
         self.fresh.retain(&mut try_one);
         self.waiting.append(&mut self.fresh);

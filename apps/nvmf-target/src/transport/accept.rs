@@ -32,7 +32,7 @@ impl Server {
         let mut has_made = false;
         for at in 0..self.listeners.len() {
             let service = self.listeners[at].port();
-            if let Some(request) = self.listeners[at].poll() {
+            if let Some(request) = self.listeners[at].take() {
                 self.dispatch((request, service), now)?;
                 has_made = true;
             }
@@ -42,7 +42,9 @@ impl Server {
             has_made = true;
         }
         if has_made {
-            self.next_turn = self.context.device().now() - self.shared.epoch + Self::TURN;
+            self.host_came = self.context.device().now() - self.shared.epoch;
+            self.is_calm = false;
+            self.next_turn = self.host_came + Self::TURN;
         }
         let mut coming = std::mem::take(&mut self.coming);
         coming.retain_mut(|it| self.is_still_coming(it, now));

@@ -14,10 +14,21 @@ use crate::stats::QueueName;
 
 /// Time between looks at timers.
 const TICK: Duration = Duration::from_millis(20);
+/// How long after a request for a queue the next one may be expected.
+const CALM_AFTER: Duration = Duration::from_secs(1);
 
 impl Server {
-    /// Time between turns of the connection manager, and of what other threads want.
+    /// Time between turns of the connection manager, and of what other threads want, while hosts
+    /// come.
     pub const TURN: Duration = Duration::from_millis(1);
+    /// The same when none has come for a second: a core that sleeps is woken for each turn.
+    pub const CALM_TURN: Duration = Duration::from_millis(5);
+
+    /// Time between turns now.
+    #[must_use]
+    pub fn turn(&self) -> Duration {
+        if self.is_calm { Self::CALM_TURN } else { Self::TURN }
+    }
 
     /// Timers, the connection manager's turn, and what other threads want.
     pub(super) fn look_at_clock(&mut self) -> Result<(), ServerError> {
@@ -25,7 +36,8 @@ impl Server {
         if now < self.next_turn {
             return Ok(());
         }
-        self.next_turn = now + Self::TURN;
+        self.is_calm = now.saturating_sub(self.host_came) > CALM_AFTER;
+        self.next_turn = now + self.turn();
         if self.poller == 0 {
             self.cm.poll();
         }

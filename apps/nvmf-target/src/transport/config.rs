@@ -36,10 +36,12 @@ pub struct ServerConfig {
     /// The folder for reservations that outlive the target; without one, none does.
     pub reservations: Option<PathBuf>,
     /// Its cores can sleep until the device has something ([`Server::sleep`]): each takes an
-    /// interrupt vector of the device, which has to have one.
+    /// interrupt vector of the device, which has to have one, and is woken no sooner than so long
+    /// after the last time, or after 64 completions; zero for at once. At most
+    /// [`Cq::MAX_PERIOD_US`](ferrocx::verbs::Cq::MAX_PERIOD_US).
     ///
     /// [`Server::sleep`]: super::Server::sleep
-    pub interrupts: bool,
+    pub interrupts: Option<Duration>,
 }
 
 impl Default for ServerConfig {
@@ -55,7 +57,7 @@ impl Default for ServerConfig {
             host_patience: Duration::from_secs(10),
             drive_timeout: Duration::from_secs(8),
             reservations: None,
-            interrupts: false,
+            interrupts: None,
         }
     }
 }

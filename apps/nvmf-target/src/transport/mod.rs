@@ -204,6 +204,9 @@ pub struct Server {
     /// Rounds until it looks at the clock.
     rounds_to_clock: u32,
     next_turn: Duration,
+    /// When the last queue was asked for, and whether that was long ago.
+    host_came: Duration,
+    is_calm: bool,
     next_tick: Duration,
     config: ServerConfig,
     listeners: Vec<CmListener>,
@@ -305,11 +308,15 @@ impl Server {
             backend::memory(context, each * usize::from(config.buffers.max(1)), config.page)?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let entries = per_queue.saturating_mul(config.queues);
-        let channel = config.interrupts.then(|| sleep::channel(context, poller)).transpose()?;
+        let channel = config.interrupts.map(|_| sleep::channel(context, poller)).transpose()?;
         let cq = match &channel {
             Some(channel) => context.create_cq_with_events(entries, channel)?,
             None => context.create_cq(entries)?,
         };
+        if let Some(apart) = config.interrupts.filter(|apart| !apart.is_zero()) {
+            let period_us = u16::try_from(apart.as_micros()).unwrap_or(u16::MAX);
+            cq.moderate(BUDGET as u16, period_us)?;
+        }
         let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
         let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
         let shown = shared.registry.add_poller();
@@ -335,6 +342,8 @@ impl Server {
             stats: ServerStats::default(),
             rounds_to_clock: 0,
             next_turn: Duration::ZERO,
+            host_came: Duration::ZERO,
+            is_calm: false,
             next_tick: Duration::ZERO,
             config: config.clone(),
             listeners: Vec::new(),

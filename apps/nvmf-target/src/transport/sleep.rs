@@ -18,7 +18,7 @@ pub(super) fn channel(
 impl Server {
     /// Sleeps until a queue of this core has something, for `limit` at most: what has no interrupt
     /// here (the connection manager, timers, other threads) is looked at as often, so not much
-    /// longer than [`Server::TURN`]. After a [`Server::poll`] that found nothing. Whether it slept:
+    /// longer than [`Server::turn`]. After a [`Server::poll`] that found nothing. Whether it slept:
     /// a server without [`ServerConfig::interrupts`](super::ServerConfig::interrupts) does not, nor
     /// one whose files or drives have commands under way, whose ends wake nobody.
     ///

@@ -87,7 +87,7 @@ impl Config {
             check_cm(&net, &job)?;
         }
         let wait: Wait = args.wait.parse()?;
-        if wait == Wait::Interrupt {
+        if matches!(wait, Wait::Interrupt(_)) {
             let known = "busy, spin, yield, sleep or sleep:N";
             return Err(ConfigError::unknown("wait strategy", &args.wait, known));
         }

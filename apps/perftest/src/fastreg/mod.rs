@@ -306,6 +306,6 @@ fn strategy(wait: Wait) -> WaitStrategy {
         Wait::Spin => WaitStrategy::SpinHint,
         Wait::Yield => WaitStrategy::Yield,
         Wait::Sleep(pause) => WaitStrategy::Sleep(pause),
-        Wait::Interrupt => WaitStrategy::Sleep(Wait::SLEEP),
+        Wait::Interrupt(_) => WaitStrategy::Sleep(Wait::SLEEP),
     }
 }

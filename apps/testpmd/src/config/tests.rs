@@ -159,7 +159,7 @@ fn buffers_are_enough_for_every_queue() {
 
 #[test]
 fn words_are_checked() {
-    assert!(refused("--wait nap").contains("busy, spin, yield, sleep, sleep:N"));
+    assert!(refused("--wait nap").contains("busy, spin, yield, sleep or interrupt"));
     assert!(refused("--rss l3").contains("ip or l4"));
     assert!(refused("--key-mode fast").contains("reserved, physical or translated"));
     assert!(refused("--ip 10.0.0").contains("address of a host"));

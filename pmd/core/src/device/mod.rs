@@ -83,6 +83,8 @@ pub struct Limits {
     pub multi_packet: bool,
     /// Whether received packets can share large buffers.
     pub striding: bool,
+    /// The events of a completion queue can wait for more completions.
+    pub cq_moderation: bool,
     /// Whether flow rules can count.
     pub flow_counters: bool,
     /// Sets of queue counters, of all users of the function together: what tells a queue's
@@ -543,6 +545,7 @@ fn limits(caps: &Caps, port: &Port) -> Limits {
         cqe_compression: hca.cqe_compression(),
         multi_packet: eth.enhanced_multi_pkt_send_wqe() && port.min_inline_bytes(eth) == 0,
         striding: hca.striding_rq(),
+        cq_moderation: hca.cq_moderation(),
         flow_counters: caps.nic_receive.flow_counter(),
         drop_counters: hca.max_qp_cnt(),
         min_inline_bytes: port.min_inline_bytes(eth),
