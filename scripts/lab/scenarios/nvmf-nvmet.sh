@@ -1,4 +1,4 @@
-# about: our NVMe over RDMA target beside the kernel's, nvmet-rdma: rate, latency, processor time
+# about: our NVMe over RDMA target beside the kernel's, nvmet-rdma: rate, latency, instructions
 # ci: no
 # machine: vfio
 # boot: own, the kernel's NVMe target keeps what it serves
@@ -11,7 +11,7 @@ source /host/lab/nvmf.sh
 # shellcheck source=scripts/lab/two-ports.sh source-path=SCRIPTDIR
 source /host/lab/two-ports.sh
 
-readonly RUN_SECONDS=5
+readonly THEIRS=0000:01:00.0 RUN_SECONDS=5
 # Rows of the table: what is read or written, bytes, depth.
 readonly CASES=(
     'randread 4k 1' 'randwrite 4k 1' 'randrw 4k 1'
@@ -37,69 +37,100 @@ interrupts_on() {
     return 0
 }
 
-# row TARGET CASE BEFORE AFTER: what fio says of a case, for what was spent before and after it.
+# work HOST KIND SIZE DEPTH: a case of the kernel's host, with fio, or of ours.
+work() {
+    local rw=${2#rand}
+    case $1 in
+        linux)
+            fio --name=case --filename="$(disk 1)" --ioengine=libaio --direct=1 --rw="$2" \
+                --bs="$3" --iodepth="$4" --size=32M --time_based --runtime="$RUN_SECONDS" \
+                --norandommap --randrepeat=1 --output-format=json --output=/run/case.json
+            ;;
+        ours)
+            timeout 120 /run/nvmf-target bench "$OURS_AT:4420" --nqn "$NQN" --device "$THEIRS" \
+                --address "$THEIRS_AT/24" --mtu 4300 --rw "${rw/#rw/mixed}" \
+                --size "${3/k/K}iB" --depth "$4" --seconds "$RUN_SECONDS" --json >/run/case.json
+            ;;
+    esac
+}
+
+# row HOST TARGET CASE BEFORE AFTER: what is said of a case, for what was spent before and after it.
 row() {
     python3 - "$@" <<'PY'
 import json
 import sys
 
-target, case, before, after = sys.argv[1:]
-job = json.load(open('/run/fio.json'))['jobs'][0]
-both = [job['read'], job['write']]
-count = sum(it['total_ios'] for it in both)
-(host, core, host_kernel, host_programs, core_kernel, core_programs) = (
+host, target, case, before, after = sys.argv[1:]
+said = json.load(open('/run/case.json'))
+if host == 'linux':
+    both = [said['jobs'][0]['read'], said['jobs'][0]['write']]
+    count, iops = (sum(it[name] for it in both) for name in ('total_ios', 'iops'))
+    p50, p99 = (max(it['clat_ns'].get('percentile', {}).get(name, 0) for it in both) / 1000
+                for name in ('50.000000', '99.000000'))
+else:
+    count, iops, p50, p99 = said['commands'], said['iops'], said['us']['p50'], said['us']['p99']
+us, core_us, host_kernel, host_programs, kernel, programs = (
     (b - a) / count for a, b in zip(map(int, before.split()), map(int, after.split())))
 print(json.dumps({
-    'target': target, 'case': case, 'iops': sum(it['iops'] for it in both),
-    'mean_us': sum(it['clat_ns']['mean'] * it['total_ios'] for it in both) / count / 1000,
-    'p99_us': max(it['clat_ns'].get('percentile', {}).get('99.000000', 0) for it in both) / 1000,
-    'host_us': host, 'target_us': core, 'host_instructions': host_kernel + host_programs,
-    'core_kernel': core_kernel, 'core_programs': core_programs}))
+    'host': host, 'target': target, 'case': case, 'iops': iops, 'p50_us': p50, 'p99_us': p99,
+    'host_us': us, 'target_us': core_us, 'host_instructions': host_kernel + host_programs,
+    'kernel': kernel, 'programs': programs}))
 PY
 }
 
-# measured TARGET: every case on the disk that is connected; a line of JSON each.
+# measured HOST TARGET: every case on what is connected; a line of JSON each.
 measured() {
-    local target=$1 case kind size depth before after
-    interrupts_on 0 0000:01:00.0
+    local case kind size depth before after
     for case in "${CASES[@]}"; do
         read -r kind size depth <<<"$case"
-        step "$target: $kind, $size, depth $depth"
+        step "host $1, $2: $kind, $size, depth $depth"
         before=$(spent)
-        fio --name=case --filename="$(disk 1)" --ioengine=libaio --direct=1 --rw="$kind" \
-            --bs="$size" --iodepth="$depth" --size=32M --time_based --runtime="$RUN_SECONDS" \
-            --cpus_allowed=0 --norandommap --randrepeat=1 --output-format=json \
-            --output=/run/fio.json || fail "fio $case"
+        work "$1" "$kind" "$size" "$depth" || fail "$case of $1"
         after=$(spent)
-        row "$target" "$kind $size $depth" "$before" "$after" >>/host/rows || fail "$case"
+        row "$1" "$2" "$kind $size $depth" "$before" "$after" >>/host/rows || fail "$case of $1"
     done
 }
 
-# ours WAIT: our target on core 1, which waits so when it has nothing to do.
+# with_host HOST TARGET: every case of one host, which has connected by then.
+with_host() {
+    [ "$1" = ours ] || {
+        interrupts_on 0 "$THEIRS"
+        connect -i 1 -w "$THEIRS_AT"
+    }
+    measured "$1" "$2"
+    [ "$1" = ours ] || must nvme disconnect -n "$NQN"
+}
+
+# ours HOST WAIT: our target on core 1, which waits so when it has nothing to do.
 ours() {
-    WAIT=$1
+    WAIT=$2
     # All else stays on core 0, whose instructions are the host's.
     taskset -pc 0,1 $$ >&2
     start_target
     taskset -pc 0 $$ >&2
     interrupts_on 1 "$OURS"
-    connect -i 1 -w "$THEIRS_AT"
-    measured "ours, $1"
-    must nvme disconnect -n "$NQN"
+    with_host "$1" "ours, $2"
     stop_target TERM
 }
 
-# The second port goes to the kernel, whose target offers as much RAM under the same name.
+# give DEVICE [DRIVER]: to this driver, or to the kernel's own.
+give() {
+    step "$1 to ${2:-mlx5_core}"
+    echo "$1" >"/sys/bus/pci/devices/$1/driver/unbind"
+    echo "${2-}" >"/sys/bus/pci/devices/$1/driver_override"
+    echo "$1" >/sys/bus/pci/drivers_probe
+}
+
+# Both ports go to the kernel, whose target offers as much RAM under the same name.
 offer_by_the_kernel() {
-    local devs dev
-    echo "$OURS" >/sys/bus/pci/drivers/vfio-pci/unbind
-    echo >"/sys/bus/pci/devices/$OURS/driver_override"
-    echo "$OURS" >/sys/bus/pci/drivers_probe
+    local port devs=()
+    give "$THEIRS"
+    give "$OURS"
     load_rdma 2
-    read -ra devs <<<"$(mlx5_netdevs | tr '\n' ' ')"
-    for dev in "${devs[@]}"; do
-        must ip addr flush dev "$dev"
-        must ip link set "$dev" mtu 4300
+    for port in "$THEIRS" "$OURS"; do
+        devs+=("$(ls "/sys/bus/pci/devices/$port/net")")
+        must ip addr flush dev "${devs[-1]}"
+        must ip link set "${devs[-1]}" mtu 4300
     done
     wire_ports "${devs[0]}" "$THEIRS_AT" "${devs[1]}" "$OURS_AT"
     interrupts_on 1 "$OURS"
@@ -111,27 +142,26 @@ configure 'cores = [1]' <<TOML
 [[subsystem.namespace]]
 size = "64MiB"
 TOML
-ours busy
-ours sleep
-ours sleep:200
-ours interrupt
-ours interrupt:1000
+for wait in busy sleep sleep:200 interrupt interrupt:1000; do ours linux "$wait"; done
+must /host/cxctl hugepages reserve 192 --apply
+give "$THEIRS" vfio-pci
+for wait in busy interrupt; do ours ours "$wait"; done
 offer_by_the_kernel
-connect -i 1 -w "$THEIRS_AT"
-measured nvmet
-must nvme disconnect -n "$NQN"
+with_host linux nvmet
+give "$THEIRS" vfio-pci
+with_host ours nvmet
 python3 - <<'PY' | tee /host/results
 import json
 
 rows = [json.loads(line) for line in open('/host/rows')]
-print(f"{'':66}{'us not idle':>16}{'instructions of the':>30}")
-print(f"{'case':18}{'target':20}{'IOPS':>8}{'mean us':>10}{'p99 us':>10}{'host':>8}{'target':>8}"
-      f"{'host':>10}{'target':>10}{'programs':>10}")
-for row in sorted(rows, key=lambda row: row['case']):
-    print(f"{row['case']:18}{row['target']:20}{row['iops']:8.0f}{row['mean_us']:10.0f}"
-          f"{row['p99_us']:10.0f}{row['host_us']:8.0f}{row['target_us']:8.0f}"
-          f"{row['host_instructions']:10.0f}{row['core_kernel'] + row['core_programs']:10.0f}"
-          f"{row['core_programs']:10.0f}")
+print(f"{'':64}{'us not idle':>16}{'instructions of the':>30}")
+print(f"{'case':16}{'host':7}{'target':17}{'IOPS':>8}{'p50 us':>8}{'p99 us':>8}{'host':>8}"
+      f"{'target':>8}{'host':>10}{'target':>10}{'programs':>10}")
+for row in sorted(rows, key=lambda row: (row['case'], row['host'])):
+    print(f"{row['case']:16}{row['host']:7}{row['target']:17}{row['iops']:8.0f}"
+          f"{row['p50_us']:8.0f}{row['p99_us']:8.0f}{row['host_us']:8.0f}{row['target_us']:8.0f}"
+          f"{row['host_instructions']:10.0f}{row['kernel'] + row['programs']:10.0f}"
+          f"{row['programs']:10.0f}")
 PY
 check_dmesg
 verdict
