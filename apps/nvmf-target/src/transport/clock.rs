@@ -21,13 +21,15 @@ impl Server {
     /// Time between turns of the connection manager, and of what other threads want, while hosts
     /// come.
     pub const TURN: Duration = Duration::from_millis(1);
-    /// The same when none has come for a second: a core that sleeps is woken for each turn.
+    /// The same when none has come for a second and no command waits: a core that sleeps is woken
+    /// for each turn.
     pub const CALM_TURN: Duration = Duration::from_millis(5);
 
     /// Time between turns now.
     #[must_use]
     pub fn turn(&self) -> Duration {
-        if self.is_calm { Self::CALM_TURN } else { Self::TURN }
+        let is_calm = self.is_calm && self.stalled.is_empty();
+        if is_calm { Self::CALM_TURN } else { Self::TURN }
     }
 
     /// Timers, the connection manager's turn, and what other threads want.
