@@ -35,9 +35,9 @@ pub struct RxQueueConfig {
     /// number; several queues may share one. `None` for a queue that is only polled. See
     /// [`RxQueue::wait`](crate::RxQueue::wait).
     pub interrupt: Option<u16>,
-    /// Microseconds between two interrupts of the queue, 0 to 4095: packets that come meanwhile
-    /// share one, up to 64 of them. 0 for an interrupt as soon as there is a packet.
-    #[doc(alias = "rx-usecs")]
+    /// Microseconds between two interrupts of the queue, 0 to 4095 (`rx-usecs` of `ethtool -C`):
+    /// packets that come meanwhile share one, up to 64 of them. 0 for an interrupt as soon as there
+    /// is a packet.
     pub interrupt_period_us: u16,
     /// Put the header of each packet and what follows it into buffers of two pools. `None` for
     /// packets that lie in the queue's pool as a whole.
