@@ -91,9 +91,9 @@ impl CompletionChannel {
         timeout: Option<Duration>,
     ) -> Result<bool, VerbsError> {
         let start = Instant::now();
-        let mut left = timeout;
         while !self.has_fired(cqs) {
-            if left.is_some_and(|left| left.is_zero()) {
+            let left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
+            if left == Some(Duration::ZERO) {
                 return Ok(false);
             }
             // A queue that is armed already, with an event still to come, stays as it is.
@@ -102,13 +102,8 @@ impl CompletionChannel {
                 break;
             }
             self.arm();
+            // An interrupt may be that of an event whose completion was polled before.
             self.events.wait(left)?;
-            if self.has_fired(cqs) {
-                break;
-            }
-            // The time is over, or the interrupt was that of an event whose completion was polled
-            // before, or a signal came.
-            left = timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
         }
         Ok(true)
     }

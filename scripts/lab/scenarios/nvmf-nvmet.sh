@@ -91,7 +91,7 @@ measured() {
     done
 }
 
-# with_host HOST TARGET: every case of one host, which has connected by then.
+# with_host HOST TARGET: every case of one host; Linux's is connected for them.
 with_host() {
     [ "$1" = ours ] || {
         interrupts_on 0 "$THEIRS"

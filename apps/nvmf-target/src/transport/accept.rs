@@ -43,7 +43,6 @@ impl Server {
         }
         if has_made {
             self.host_came = self.context.device().now() - self.shared.epoch;
-            self.is_calm = false;
             self.next_turn = self.host_came + Self::TURN;
         }
         let mut coming = std::mem::take(&mut self.coming);

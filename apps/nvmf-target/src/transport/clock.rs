@@ -28,8 +28,8 @@ impl Server {
     /// Time between turns now.
     #[must_use]
     pub fn turn(&self) -> Duration {
-        let is_calm = self.is_calm && self.stalled.is_empty();
-        if is_calm { Self::CALM_TURN } else { Self::TURN }
+        let is_calm = self.next_turn.saturating_sub(self.host_came) > CALM_AFTER;
+        if is_calm && self.stalled.is_empty() { Self::CALM_TURN } else { Self::TURN }
     }
 
     /// Timers, the connection manager's turn, and what other threads want.
@@ -38,7 +38,6 @@ impl Server {
         if now < self.next_turn {
             return Ok(());
         }
-        self.is_calm = now.saturating_sub(self.host_came) > CALM_AFTER;
         self.next_turn = now + self.turn();
         if self.poller == 0 {
             self.cm.poll();

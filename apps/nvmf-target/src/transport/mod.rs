@@ -204,9 +204,8 @@ pub struct Server {
     /// Rounds until it looks at the clock.
     rounds_to_clock: u32,
     next_turn: Duration,
-    /// When the last queue was asked for, and whether that was long ago.
+    /// When the last queue was asked for.
     host_came: Duration,
-    is_calm: bool,
     next_tick: Duration,
     config: ServerConfig,
     listeners: Vec<CmListener>,
@@ -313,9 +312,10 @@ impl Server {
             Some(channel) => context.create_cq_with_events(entries, channel)?,
             None => context.create_cq(entries)?,
         };
-        if let Some(apart) = config.interrupts.filter(|apart| !apart.is_zero()) {
-            let period_us = u16::try_from(apart.as_micros()).unwrap_or(u16::MAX);
-            cq.moderate(BUDGET as u16, period_us)?;
+        // Not for a period of zero: without one the device waits for the count.
+        let period_us = config.interrupts.map_or(0, |apart| apart.as_micros());
+        if period_us > 0 {
+            cq.moderate(BUDGET as u16, u16::try_from(period_us).unwrap_or(u16::MAX))?;
         }
         let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
         let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
@@ -343,7 +343,6 @@ impl Server {
             rounds_to_clock: 0,
             next_turn: Duration::ZERO,
             host_came: Duration::ZERO,
-            is_calm: false,
             next_tick: Duration::ZERO,
             config: config.clone(),
             listeners: Vec::new(),
