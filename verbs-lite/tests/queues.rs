@@ -150,6 +150,27 @@ fn events_wait_for_as_many_completions_as_they_are_told() {
     two.world.assert_clean();
 }
 
+/// Who only polls a channel tells the device of what was taken, too: events go round its queue.
+#[test]
+fn a_channel_that_nobody_waits_at_takes_more_events_than_its_queue_holds() {
+    let mut two = Two::new();
+    let mut channel = two.a.context.create_comp_channel(1).unwrap();
+    two.a.cq = two.a.context.create_cq_with_events(256, &channel).unwrap();
+    let (mut qa, _qb) = two.rc::<Buf>(&small());
+    let (_mr, to) = target(&two);
+    for round in 0..5 * CompletionChannel::MAX_QUEUES {
+        two.a.cq.arm(Notify::Next);
+        post(&mut qa, to, 0);
+        two.world.settle();
+        assert_eq!(channel.poll(), Some(two.a.cq.number()), "event {round}");
+        two.a.cq.ack_event();
+        while let Some(completion) = two.a.cq.poll() {
+            qa.complete(completion, |_| {}).unwrap();
+        }
+    }
+    two.world.assert_clean();
+}
+
 #[test]
 fn a_queue_pair_that_asks_for_nothing_itself_completes_only_what_was_asked_for() {
     let mut two = Two::new();
