@@ -180,7 +180,7 @@ struct Closed {
 /// # Errors
 /// One sentence about what did not work.
 pub fn run(plan: &Plan) -> Result<Report> {
-    let ours = in_memory(plan)?;
+    let ours = apart(|| in_memory(plan))?;
     let mut rows =
         ours.stages.rows(["wire to book", "book to decision", "decision to doorbell"]).to_vec();
     let mut away = String::new();
@@ -194,7 +194,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
         // Who is on no core of its own has nobody beside it.
         let possible = |baseline: &Baseline| !baseline.is_awake || plan.cores.is_some();
         for baseline in BASELINES.into_iter().filter(possible) {
-            let kernel = on_sockets(plan, tap, baseline)?;
+            let kernel = apart(|| on_sockets(plan, tap, baseline))?;
             kernels.extend(kernel.rows(baseline.name, &mut away));
             if baseline.waiting == Waiting::Busy {
                 let names = [
@@ -205,7 +205,7 @@ pub fn run(plan: &Plan) -> Result<Report> {
                 kernels.extend(kernel.stages.rows(names));
             }
         }
-        rows.extend(by_tap(plan, tap)?.rows(BY_TAP, &mut away));
+        rows.extend(apart(|| by_tap(plan, tap))?.rows(BY_TAP, &mut away));
         rows.extend(kernels);
     }
     let without_baseline = plan.baseline.is_none();
@@ -213,6 +213,12 @@ pub fn run(plan: &Plan) -> Result<Report> {
     let realtime = plan.realtime;
     let counters = ours.counters;
     Ok(Report { rows, feed, away, interval_ns, cores, realtime, without_baseline, counters })
+}
+
+/// Runs on a thread of its own: the core and the priority that it takes are not inherited by what
+/// comes after.
+fn apart(run: impl FnOnce() -> Result<Run> + Send) -> Result<Run> {
+    thread::scope(|scope| scope.spawn(run).join().map_err(|_| anyhow!("a run panicked"))?)
 }
 
 fn venue_config(plan: &Plan) -> VenueConfig {
@@ -557,4 +563,30 @@ fn exchange(
     };
     let books = (1..=venue.exchange().securities().len()).map(depths).collect();
     Ok(Closed { stats: venue.stats().clone(), books, absences: watch.into_absences() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that came after on the same thread made its device's thread on the engine's core, with
+    /// the engine's priority: it never ran.
+    #[test]
+    fn what_a_run_takes_for_its_thread_is_not_passed_on() {
+        let allowed = || {
+            let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+            status.lines().find(|line| line.starts_with("Cpus_allowed:")).map(str::to_owned)
+        };
+        let before = allowed();
+        let core = core_affinity::get_core_ids().unwrap_or_default().pop().unwrap();
+        let within = std::sync::Mutex::new(None);
+        let run = apart(|| {
+            cores::stay_on(core)?;
+            *within.lock().unwrap() = allowed();
+            bail!("over")
+        });
+        assert_eq!(run.unwrap_err().to_string(), "over");
+        assert_ne!(within.into_inner().unwrap(), before);
+        assert_eq!(allowed(), before);
+    }
 }

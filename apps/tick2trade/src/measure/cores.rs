@@ -93,7 +93,7 @@ pub(super) fn take_core(plan: &Plan, index: usize) -> Result<()> {
     Ok(())
 }
 
-fn stay_on(core: CoreId) -> Result<()> {
+pub(super) fn stay_on(core: CoreId) -> Result<()> {
     if !core_affinity::set_for_current(core) {
         bail!("core {} is not one that this process may use", core.id);
     }
