@@ -147,6 +147,7 @@ impl Counters {
                 ("joined_at", feed.joined_at),
                 ("foreign", feed.foreign),
                 ("malformed", feed.malformed),
+                ("unasked", feed.unasked),
                 ("implausible", feed.implausible),
                 ("unconfirmed", feed.unconfirmed),
                 ("out_of_window", feed.out_of_window),

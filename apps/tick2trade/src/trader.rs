@@ -3,7 +3,7 @@
 //! | queue | what its rule takes |
 //! |---|---|
 //! | line A, line B | UDP to the line's group and port |
-//! | answers | UDP to our port for lost messages |
+//! | answers | UDP to our port for lost messages, from the server of them |
 //! | orders | TCP from the exchange's order entry |
 //! | snapshot | TCP from the exchange's server of snapshots, for who came late or lost messages |
 //!
@@ -11,6 +11,7 @@
 //! before the next is looked at. ARP and the reports that keep the groups coming are
 //! [`Network`]'s, whose turn comes when there is time.
 
+mod frames;
 mod measured;
 mod operation;
 
@@ -18,24 +19,24 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::time::Duration;
 
 use ferrocx::MacAddr;
-use ferrocx::net::ip;
-use ferrocx::net::packet::{Headers, HeadersError, Packet, Transport};
+use ferrocx::net::packet::{Headers, HeadersError, Transport};
 use ferrocx::verbs::net::{NetConfig, NetError, Network};
 use ferrocx::verbs::{GidConfig, RdmaContext, VerbsError};
 use ferrocx::{
-    Clock, DeviceError, FlowMatch, Ipv4Match, Mbuf, OlFlags, Port, RxQueue, RxQueueConfig,
-    TimeBase, TxQueue, TxQueueConfig,
+    Clock, DeviceError, FlowMatch, Mbuf, Port, RxQueue, RxQueueConfig, TimeBase, TxQueue,
+    TxQueueConfig,
 };
 use thiserror::Error;
 use zerocopy::IntoBytes;
 
+pub use self::frames::{BadFrame, Dropped, feed_frame};
+use self::frames::{answer_frame, read, tcp_from, udp_to};
 use self::measured::note_came;
 pub use self::operation::Closing;
 use crate::engine::{self, Engine, EngineConfig};
 use crate::feed::{Request, Source, Start};
 use crate::gateway::{Gateway, GatewayConfig, GatewayState};
 use crate::latency::now_ns;
-use crate::order_line::OrderLine;
 use crate::orders::LOOKS;
 use crate::proto::Text;
 use crate::strategy::Strategy;
@@ -195,38 +196,6 @@ pub struct Trader<S> {
     found_ns: u64,
 }
 
-/// Why a frame that a rule led here was not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadFrame {
-    /// Its headers are no headers, or cut off.
-    Unreadable,
-    /// It is of another protocol, or between other ends.
-    Foreign,
-    /// A checksum is wrong.
-    Damaged,
-}
-
-/// Frames that a rule led here and that were not taken, by [`BadFrame`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Dropped {
-    /// Of no readable headers.
-    pub unreadable: u64,
-    /// Not ours.
-    pub foreign: u64,
-    /// Of a wrong checksum.
-    pub damaged: u64,
-}
-
-impl Dropped {
-    fn count(&mut self, why: BadFrame) {
-        *match why {
-            BadFrame::Unreadable => &mut self.unreadable,
-            BadFrame::Foreign => &mut self.foreign,
-            BadFrame::Damaged => &mut self.damaged,
-        } += 1;
-    }
-}
-
 impl<S: Strategy> Trader<S> {
     /// Finds the exchange, joins both groups, leads them to queues, and starts to connect.
     ///
@@ -256,10 +225,10 @@ impl<S: Strategy> Trader<S> {
         let orders_mac = network.resolve_and_wait((*config.orders.ip()).into())?.dmac;
         let requests_mac = network.resolve_and_wait((*config.requests.ip()).into())?.dmac;
         let rx = RxQueueConfig { timestamps: measure, ..RxQueueConfig::default() };
-        let udp = |at: SocketAddrV4, config| Fed::new(port, udp_to(at), at.into(), config);
+        let udp = |at: SocketAddrV4, from| Fed::new(port, udp_to(at, from), at.into(), &rx);
         let own = SocketAddrV4::new(config.address, config.answers_port);
         let [a, b] = config.lines;
-        let feeds = [udp(a, &rx)?, udp(b, &rx)?, udp(own, &rx)?];
+        let feeds = [udp(a, None)?, udp(b, None)?, udp(own, Some(*config.requests.ip()))?];
         for line in config.lines {
             network.join(IpAddr::from(*line.ip()))?;
         }
@@ -418,7 +387,14 @@ impl<S: Strategy> Trader<S> {
         let line = self.gateway.line();
         note_came(line, &mbuf, now, self.time_base);
         line.begin_frame();
-        if let Err(why) = feed_frame(&mut self.engine, line, source, fed.address, &mbuf, now) {
+        let (engine, to) = (&mut self.engine, fed.address);
+        let taken = match source {
+            Source::A | Source::B => feed_frame(engine, line, source, to, &mbuf, now),
+            Source::Retransmission => {
+                answer_frame(engine, line, (self.request.destination, to), &mbuf, now)
+            }
+        };
+        if let Err(why) = taken {
             self.dropped.count(why);
         }
         if let Some(stages) = &mut self.stages
@@ -528,67 +504,5 @@ impl<S: Strategy> Trader<S> {
     /// Frames that a rule led here and that are not what they should be.
     pub const fn dropped(&self) -> Dropped {
         self.dropped
-    }
-}
-
-// ANCHOR: feed_frame
-/// Leads a received frame of the feed to the engine, and what that decides to the doorbell. What is
-/// hot in [`Trader::poll`].
-///
-/// # Errors
-/// A [`BadFrame`], and nothing happened, if it is no intact datagram to `group`.
-#[inline]
-pub fn feed_frame<S: Strategy>(
-    engine: &mut Engine<S>,
-    line: &mut OrderLine,
-    source: Source,
-    group: SocketAddr,
-    mbuf: &Mbuf,
-    now_ns: u64,
-) -> Result<(), BadFrame> {
-    let Ok(packet) = Packet::parse(mbuf.data()) else { return Err(BadFrame::Unreadable) };
-    check(mbuf, &packet, packet.is_udp() && packet.is_for(group))?;
-    line.set_now(now_ns);
-    engine.feed(source, packet.payload(), now_ns, line);
-    Ok(())
-}
-// ANCHOR_END: feed_frame
-
-/// A connection that the exchange's server at an address answers on.
-fn tcp_from(at: SocketAddrV4, own: Ipv4Addr) -> FlowMatch {
-    FlowMatch {
-        ipv4: Some(Ipv4Match { source: Some((*at.ip()).into()), destination: Some(own.into()) }),
-        ip_protocol: Some(ip::TCP),
-        source_port: Some(at.port().into()),
-        ..FlowMatch::default()
-    }
-}
-
-fn udp_to(at: SocketAddrV4) -> FlowMatch {
-    FlowMatch {
-        ipv4: Some(Ipv4Match { source: None, destination: Some((*at.ip()).into()) }),
-        ip_protocol: Some(ip::UDP),
-        destination_port: Some(at.port().into()),
-        ..FlowMatch::default()
-    }
-}
-
-/// Reads a frame of a session whose peer is at `from`.
-fn read(mbuf: &Mbuf, from: SocketAddr) -> Result<Packet<'_>, BadFrame> {
-    let Ok(packet) = Packet::parse(mbuf.data()) else { return Err(BadFrame::Unreadable) };
-    check(mbuf, &packet, packet.source() == from)?;
-    Ok(packet)
-}
-
-/// Whether a frame is ours and its checksums are right, by the device's word where it has one.
-#[inline(always)]
-fn check(mbuf: &Mbuf, packet: &Packet<'_>, is_ours: bool) -> Result<(), BadFrame> {
-    let good = OlFlags::RX_IP_CSUM_GOOD | OlFlags::RX_L4_CSUM_GOOD;
-    if !is_ours {
-        Err(BadFrame::Foreign)
-    } else if mbuf.flags().contains(good) || packet.is_intact() {
-        Ok(())
-    } else {
-        Err(BadFrame::Damaged)
     }
 }

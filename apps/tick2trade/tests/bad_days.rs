@@ -6,6 +6,8 @@
 
 mod day;
 
+use std::net::{Ipv4Addr, SocketAddrV4};
+
 use day::{Day, lock};
 use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Transport};
@@ -248,7 +250,13 @@ fn no_order_leaves_after_the_kill_switch_whatever_becomes_of_the_connection() {
 }
 
 /// A datagram from the exchange to one of the trader's ends.
-fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+fn datagram(day: &Day, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
+    let venue = VenueConfig::default();
+    datagram_of(day, SocketAddrV4::new(venue.address, venue.requests_port), to, payload)
+}
+
+/// A datagram of anybody to one of the trader's ends.
+fn datagram_of(day: &Day, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) -> Vec<u8> {
     let venue = VenueConfig::default();
     let mac = match to.ip().is_multicast() {
         true => MacAddr::of_ipv4_group(*to.ip()),
@@ -258,7 +266,7 @@ fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
         destination_mac: mac,
         source_mac: venue.mac,
         vlan_tci: None,
-        source: (venue.address, venue.requests_port).into(),
+        source: from.into(),
         destination: to.into(),
         hop_limit: 16,
         traffic_class: 0,
@@ -273,9 +281,9 @@ fn datagram(day: &Day, to: std::net::SocketAddrV4, payload: &[u8]) -> Vec<u8> {
 #[test]
 fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
     let venue = VenueConfig::default();
-    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let snapshots = SocketAddrV4::new(venue.address, venue.snapshots_port);
     let mut day = Day::trading(VenueConfig::default(), |config| config.snapshots = Some(snapshots));
-    let own = std::net::SocketAddrV4::new(day.config.address, day.config.answers_port);
+    let own = SocketAddrV4::new(day.config.address, day.config.answers_port);
     let ends = [venue.lines[0], venue.lines[1], own];
     let packet = |session: mold::Session, first: u64, message: &[u8]| {
         let mut bytes = [0; 128];
@@ -344,9 +352,47 @@ fn what_nobody_should_have_sent_is_counted_by_its_reason_on_every_line() {
     let (stats, arbiter) = (day.trader.engine().stats(), day.trader.engine().arbiter().stats());
     assert_eq!((stats.malformed_packets, stats.malformed_messages), (6, 0));
     assert_eq!(arbiter.foreign - before.foreign, 3);
-    assert_eq!(arbiter.implausible - before.implausible, 3);
+    // Of an answer it is nothing that was asked for, however far ahead.
+    assert_eq!(arbiter.implausible - before.implausible, 2);
+    assert_eq!(arbiter.unasked - before.unasked, 1);
     assert_eq!(day.trader.dropped(), Dropped { unreadable: 0, foreign: 0, damaged: 5 });
     assert_eq!(refused(&mut day), refused_before.map(|count| count + 1));
+}
+
+/// A host that makes the next message up, and sends it to where lost ones are answered: not as
+/// another, nor from another port, nor as the server while nothing is missing.
+#[test]
+fn nobody_feeds_the_books_by_the_way_of_answers() {
+    let mut day = Day::trading(VenueConfig::default(), |_| ());
+    let venue = VenueConfig::default();
+    let own = SocketAddrV4::new(day.config.address, day.config.answers_port);
+    let (address, port) = (venue.address, venue.requests_port);
+    let count = |day: &mut Day| {
+        let counters = day.trader.counters();
+        [("queue of answers", "packets"), ("frames not taken", "foreign"), ("feed", "unasked")]
+            .map(|(part, name)| counters.get(part, name).unwrap())
+    };
+    for (address, port, counts) in [
+        (Ipv4Addr::new(10, 9, 9, 9), port, [0, 0, 0]),
+        (address, port + 1, [1, 1, 0]),
+        (address, port, [1, 0, 1]),
+    ] {
+        day.settle();
+        let before = count(&mut day);
+        let known = day.trader.engine().arbiter().next();
+        let mut bytes = [0; 128];
+        let mut packet = mold::Builder::new(&mut bytes, venue.session, known).unwrap();
+        assert!(packet.push(b"Sxxyyzzzzzzz"));
+        let frame = datagram_of(&day, SocketAddrV4::new(address, port), own, packet.finish());
+        day.inject([frame]);
+        (0..500).for_each(|_| day.round());
+        assert_eq!(day.trader.engine().arbiter().next(), known, "{address}:{port}");
+        let after = count(&mut day);
+        let more = std::array::from_fn(|at| after[at] - before[at]);
+        assert_eq!(more, counts, "led here, foreign, not asked for");
+        day.trade();
+        day.check();
+    }
 }
 
 /// The trader looks away while more comes than its rings hold.
@@ -431,7 +477,7 @@ fn books_follow_the_feed_while_order_entry_is_cut() {
 #[test]
 fn a_snapshot_that_ends_too_soon_is_asked_for_again() {
     let venue = VenueConfig { halved_snapshots: 2, ..VenueConfig::default() };
-    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let snapshots = SocketAddrV4::new(venue.address, venue.snapshots_port);
     let mut day = Day::new(venue, |config| {
         (config.snapshots, config.joins_late) = (Some(snapshots), true);
     });
@@ -483,7 +529,7 @@ fn one_datagram_of_another_day_or_of_a_wrong_number_ends_no_day() {
 #[test]
 fn books_that_may_be_wrong_are_had_anew_from_a_snapshot() {
     let venue = VenueConfig::default();
-    let snapshots = std::net::SocketAddrV4::new(venue.address, venue.snapshots_port);
+    let snapshots = SocketAddrV4::new(venue.address, venue.snapshots_port);
     let mut day = Day::trading(VenueConfig::default(), |config| {
         config.snapshots = Some(snapshots);
         config.engine.feed.attempts = 3;

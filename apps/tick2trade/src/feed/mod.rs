@@ -22,7 +22,9 @@
 //! the feed is there, while nothing of the feed came in between; an end that it says holds until
 //! another message comes, or another session. That begins behind the end of this one, or when this
 //! one is silent for [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the
-//! other. What a message says is believed as it came first: nothing of the feed is signed.
+//! other. What a message says is believed as it came first: nothing of the feed is signed. An
+//! answer to a request brings messages that are missing, and nothing else: it says neither that
+//! the feed lives nor how far it is.
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
 //! start. What does not fit into it is not kept, and is asked for again when its turn comes.
@@ -49,6 +51,7 @@
 //! ```
 
 mod config;
+mod gaps;
 mod sessions;
 mod stats;
 #[cfg(test)]
@@ -62,6 +65,7 @@ use zerocopy::IntoBytes;
 use crate::proto::mold::{self, Packet, PacketKind, Session};
 
 pub use config::{ArbiterConfig, ConfigError, Start};
+use gaps::Gap;
 use sessions::Stranger;
 pub use stats::{ArbiterStats, LineStats};
 use window::Window;
@@ -120,17 +124,6 @@ pub struct Request {
 /// Takes what an arbiter says, where that is not what usually happens: a call, so that the usual
 /// way has the taker's code in it.
 type Deliver<'a> = &'a mut dyn FnMut(Event<'_>);
-
-/// What is known of the messages that are missing.
-#[derive(Debug, Clone, Copy)]
-struct Gap {
-    /// When it was first seen, or last got smaller.
-    since_ns: u64,
-    /// Requests since then.
-    asked: u32,
-    /// When the last of them was sent.
-    asked_ns: u64,
-}
 
 /// Gives each message of a session once and in order. Sans I/O: packets and the time in, messages
 /// and requests out; no allocation after [`Arbiter::new`].
@@ -206,7 +199,7 @@ impl Arbiter {
 
     /// Takes the usual packet and gives its message: one, of the running session, the next that is
     /// expected, with nothing missing and nothing held. `None`, and nothing happened, for all
-    /// others, which are [`Arbiter::receive`]'s.
+    /// others, answers to requests among them, which are [`Arbiter::receive`]'s.
     #[inline(always)]
     pub fn receive_next<'p>(
         &mut self,
@@ -214,7 +207,8 @@ impl Arbiter {
         packet: &Packet<'p>,
         now_ns: u64,
     ) -> Option<&'p [u8]> {
-        if packet.header().as_bytes() != self.usual.as_bytes() {
+        let is_usual = packet.header().as_bytes() == self.usual.as_bytes();
+        if source == Source::Retransmission || !is_usual {
             return None;
         }
         // A packet of none has none.
@@ -236,8 +230,10 @@ impl Arbiter {
         now_ns: u64,
         mut deliver: impl FnMut(Event<'_>),
     ) {
+        // What was asked for is of the session that runs.
         if self.session != Some(packet.session())
-            && !self.roll_over(source, packet, now_ns, &mut |event| deliver(event))
+            && (source == Source::Retransmission
+                || !self.roll_over(source, packet, now_ns, &mut |event| deliver(event)))
         {
             self.stats.foreign += 1;
             return;
@@ -250,12 +246,16 @@ impl Arbiter {
         if end <= self.next && first != 0 && matches!(packet.kind(), PacketKind::Messages(_)) {
             return self.old(source, first..end, now_ns);
         }
+        if source == Source::Retransmission && !self.is_missing(packet.kind(), end) {
+            self.stats.unasked += 1;
+            return;
+        }
         let near = self.spoken().saturating_add(self.config.max_jump);
         if end > near && self.is_implausible(end, now_ns) {
             self.stats.implausible += 1;
             return;
         }
-        self.hear(end, now_ns);
+        self.hear(source, end, now_ns);
         self.stats.lines[source as usize].packet(first, count);
         match packet.kind() {
             PacketKind::Messages(_) if first == 0 => self.stats.malformed += 1,
@@ -268,11 +268,12 @@ impl Arbiter {
         self.note_usual();
     }
 
-    /// A packet said that the feed is at `end`: a sign of life, if that is no older than what is
-    /// known, or the first.
+    /// A packet said that the feed is at `end`: a sign of life, if a line says so, and that is no
+    /// older than what is known, or the first.
     #[inline]
-    fn hear(&mut self, end: u64, now_ns: u64) {
-        if end >= self.next || self.heard_ns.is_none() {
+    fn hear(&mut self, source: Source, end: u64, now_ns: u64) {
+        let is_of_a_line = source != Source::Retransmission;
+        if is_of_a_line && (end >= self.next || self.heard_ns.is_none()) {
             (self.heard_ns, self.is_silent) = (Some(now_ns), false);
         }
     }
@@ -280,7 +281,7 @@ impl Arbiter {
     /// Messages of which every one was there, as they come by the line that is behind.
     #[inline]
     fn old(&mut self, source: Source, numbers: Range<u64>, now_ns: u64) {
-        self.hear(numbers.end, now_ns);
+        self.hear(source, numbers.end, now_ns);
         self.stats.lines[source as usize].packet(numbers.start, numbers.end - numbers.start);
         numbers.for_each(|number| self.stats.again(source, number, now_ns));
     }
@@ -377,71 +378,6 @@ impl Arbiter {
         }
     }
 
-    /// A packet spoke of the messages from `first` up to `end`.
-    #[inline]
-    fn note(&mut self, first: u64, end: u64, now_ns: u64) {
-        self.known = self.known.max(self.next);
-        if end > self.known {
-            self.note_ahead(first, end);
-        }
-        if self.ended.is_some_and(|number| self.known > number) {
-            // It goes on: that was not its end.
-            (self.ended, self.finished) = (None, false);
-        }
-        self.note_gap(now_ns);
-    }
-
-    /// Numbers that the feed did not reach in order are believed as far as two packets speak of
-    /// them.
-    fn note_ahead(&mut self, first: u64, end: u64) {
-        if self.known == 0 {
-            // Of a feed that is held, the first packet is all that is known.
-            self.known = end;
-            return;
-        }
-        if self.next != self.claimed_at {
-            // The feed went on from where it was: the packet that was ahead speaks for no other.
-            self.claimed = 0;
-        }
-        let (low, high) = (end.min(self.claimed), end.max(self.claimed));
-        self.known = self.known.max(low);
-        if first <= self.known {
-            self.known = self.known.max(end);
-        }
-        self.is_refused &= high == self.claimed;
-        (self.claimed, self.claimed_at) = (high, self.next);
-    }
-
-    /// One above the highest number that any packet spoke of.
-    #[inline]
-    fn spoken(&self) -> u64 {
-        self.known.max(self.claimed)
-    }
-
-    fn note_gap(&mut self, now_ns: u64) {
-        if self.next != 0 && self.next < self.spoken() && self.gap.is_none() {
-            // What was given up because one packet alone spoke of it is not asked for again and
-            // again.
-            if self.next >= self.known && self.is_refused {
-                return;
-            }
-            self.stats.gaps += 1;
-            self.gap = Some(Gap { since_ns: now_ns, asked: 0, asked_ns: now_ns });
-        }
-    }
-
-    /// Messages came: a gap is closed, or smaller and to be asked for anew.
-    fn progress(&mut self, source: Source, now_ns: u64) {
-        let Some(gap) = &mut self.gap else { return };
-        let is_answered = source == Source::Retransmission && self.next < self.claimed;
-        if self.next < self.known || is_answered {
-            *gap = Gap { since_ns: gap.since_ns, asked: 0, asked_ns: gap.asked_ns };
-        } else if self.next >= self.claimed || self.is_refused {
-            self.stats.recovered(now_ns.saturating_sub(gap.since_ns));
-            self.gap = None;
-        }
-    }
-
     #[inline]
     fn finish_if_ended(&mut self, deliver: Deliver<'_>) {
         if self.ended.is_some_and(|number| self.next >= number && self.next == self.known) {
@@ -510,18 +446,6 @@ impl Arbiter {
     /// session that could fall silent.
     pub fn poll_at(&self) -> Option<u64> {
         self.silent_at().into_iter().chain(self.gap_due()).min()
-    }
-
-    /// When a gap, if there is one, is to be asked for, asked for again, or given up; or is to be
-    /// found closed by the short way.
-    fn gap_due(&self) -> Option<u64> {
-        let (gap, config) = (self.gap.as_ref()?, &self.config);
-        let patience_ns = match gap.asked {
-            0 => gap.since_ns.saturating_add(config.wait_ns),
-            _ => gap.asked_ns.saturating_add(config.retry_ns),
-        };
-        let asks = gap.asked < config.attempts && self.next < self.spoken();
-        Some(if asks { patience_ns.max(self.may_ask_ns) } else { patience_ns })
     }
 
     /// When the session counts as silent, if nothing comes; `None` for one that does already, that

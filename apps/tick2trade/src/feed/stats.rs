@@ -89,6 +89,8 @@ pub struct ArbiterStats {
     pub foreign: u64,
     /// Packets whose numbers are none.
     pub malformed: u64,
+    /// Answers to requests with anything but messages that are missing.
+    pub unasked: u64,
     /// Packets whose numbers lie further ahead than the configuration believes.
     pub implausible: u64,
     /// Times that messages which one packet alone spoke of were not to be had: they are not lost,
@@ -125,6 +127,7 @@ impl ArbiterStats {
             lost: 0,
             foreign: 0,
             malformed: 0,
+            unasked: 0,
             implausible: 0,
             unconfirmed: 0,
             out_of_window: 0,

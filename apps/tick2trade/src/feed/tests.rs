@@ -264,6 +264,42 @@ fn what_one_packet_speaks_of_is_asked_for_as_long_as_it_is_answered() {
     assert_eq!((stats.lost, stats.unconfirmed, feed.arbiter.has_gap()), (0, 0, false));
 }
 
+/// Who answers what nobody asked feeds no book: neither the next message comes by that way, nor a
+/// session, nor a word of where the feed is.
+#[test]
+fn an_answer_brings_what_is_missing_and_nothing_else() {
+    let mut feed = Feed::new(small());
+    assert_eq!(feed.receive(Source::Retransmission, 1, 1, 0), "");
+    assert_eq!((feed.arbiter.session(), feed.arbiter.stats().foreign), (None, 1));
+    feed.receive(Source::A, 1, 2, 0);
+    let heartbeat = mold::heartbeat(session("S"), 7).as_bytes().to_vec();
+    let end = mold::end_of_session(session("S"), 3).as_bytes().to_vec();
+    for bytes in [packet(3, 1), packet(2, 2), packet(5, 1), heartbeat, end] {
+        assert_eq!(feed.bytes(Source::Retransmission, &bytes, US), "");
+        assert!(feed.arbiter.is_live());
+    }
+    assert_eq!((feed.arbiter.next(), feed.arbiter.stats().unasked), (3, 5));
+    // What is late is no sign of life.
+    assert_eq!(feed.receive(Source::Retransmission, 1, 2, SILENCE_NS - 1), "");
+    assert_eq!(feed.arbiter.poll_at(), Some(SILENCE_NS));
+    let other = mold::heartbeat(session("T"), 1);
+    for _ in 0..5 {
+        feed.bytes(Source::Retransmission, other.as_bytes(), 2 * SILENCE_NS);
+    }
+    assert_eq!((feed.arbiter.session(), feed.arbiter.stats().foreign), (Some(session("S")), 6));
+    // One line spoke of 3 to 5: those, and none behind them.
+    feed.receive(Source::A, 5, 1, 2 * SILENCE_NS);
+    assert_eq!(feed.receive(Source::Retransmission, 3, 4, 2 * SILENCE_NS), "");
+    assert_eq!(feed.receive(Source::Retransmission, 3, 1, 2 * SILENCE_NS), "3");
+    assert_eq!(feed.receive(Source::Retransmission, 4, 1, 2 * SILENCE_NS), "4 5");
+    // Nothing is asked for while a snapshot is awaited.
+    feed.arbiter.wait_for_snapshot();
+    feed.receive(Source::A, 8, 1, 2 * SILENCE_NS);
+    assert_eq!(feed.receive(Source::Retransmission, 7, 1, 2 * SILENCE_NS), "");
+    feed.arbiter.start_at(7, 2 * SILENCE_NS, |event| feed.heard.note(event));
+    assert_eq!((feed.heard.take().as_str(), feed.arbiter.stats().unasked), ("", 7));
+}
+
 #[test]
 fn a_jump_is_believed_by_how_long_the_feed_was_silent() {
     let rate = ArbiterConfig { max_jump: 10, max_rate: 1_000, ..small() };

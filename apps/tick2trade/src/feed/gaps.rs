@@ -1,0 +1,100 @@
+//! What is missing: how far the feed is believed to be, and when what it said is asked for.
+
+use super::{Arbiter, Source};
+use crate::proto::mold::PacketKind;
+
+/// What is known of the messages that are missing.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    /// When it was first seen, or last got smaller.
+    pub(super) since_ns: u64,
+    /// Requests since then.
+    pub(super) asked: u32,
+    /// When the last of them was sent.
+    pub(super) asked_ns: u64,
+}
+
+impl Arbiter {
+    /// Whether a packet that ends in front of `end` has messages alone, none of which lies behind
+    /// what a line spoke of.
+    pub(super) fn is_missing(&self, kind: PacketKind, end: u64) -> bool {
+        self.next != 0 && end <= self.spoken() && matches!(kind, PacketKind::Messages(_))
+    }
+
+    /// A packet spoke of the messages from `first` up to `end`.
+    #[inline]
+    pub(super) fn note(&mut self, first: u64, end: u64, now_ns: u64) {
+        self.known = self.known.max(self.next);
+        if end > self.known {
+            self.note_ahead(first, end);
+        }
+        if self.ended.is_some_and(|number| self.known > number) {
+            // It goes on: that was not its end.
+            (self.ended, self.finished) = (None, false);
+        }
+        self.note_gap(now_ns);
+    }
+
+    /// Numbers that the feed did not reach in order are believed as far as two packets speak of
+    /// them.
+    fn note_ahead(&mut self, first: u64, end: u64) {
+        if self.known == 0 {
+            // Of a feed that is held, the first packet is all that is known.
+            self.known = end;
+            return;
+        }
+        if self.next != self.claimed_at {
+            // The feed went on from where it was: the packet that was ahead speaks for no other.
+            self.claimed = 0;
+        }
+        let (low, high) = (end.min(self.claimed), end.max(self.claimed));
+        self.known = self.known.max(low);
+        if first <= self.known {
+            self.known = self.known.max(end);
+        }
+        self.is_refused &= high == self.claimed;
+        (self.claimed, self.claimed_at) = (high, self.next);
+    }
+
+    /// One above the highest number that any packet spoke of.
+    #[inline]
+    pub(super) fn spoken(&self) -> u64 {
+        self.known.max(self.claimed)
+    }
+
+    pub(super) fn note_gap(&mut self, now_ns: u64) {
+        if self.next != 0 && self.next < self.spoken() && self.gap.is_none() {
+            // What was given up because one packet alone spoke of it is not asked for again and
+            // again.
+            if self.next >= self.known && self.is_refused {
+                return;
+            }
+            self.stats.gaps += 1;
+            self.gap = Some(Gap { since_ns: now_ns, asked: 0, asked_ns: now_ns });
+        }
+    }
+
+    /// Messages came: a gap is closed, or smaller and to be asked for anew.
+    pub(super) fn progress(&mut self, source: Source, now_ns: u64) {
+        let Some(gap) = &mut self.gap else { return };
+        let is_answered = source == Source::Retransmission && self.next < self.claimed;
+        if self.next < self.known || is_answered {
+            *gap = Gap { since_ns: gap.since_ns, asked: 0, asked_ns: gap.asked_ns };
+        } else if self.next >= self.claimed || self.is_refused {
+            self.stats.recovered(now_ns.saturating_sub(gap.since_ns));
+            self.gap = None;
+        }
+    }
+
+    /// When a gap, if there is one, is to be asked for, asked for again, or given up; or is to be
+    /// found closed by the short way.
+    pub(super) fn gap_due(&self) -> Option<u64> {
+        let (gap, config) = (self.gap.as_ref()?, &self.config);
+        let patience_ns = match gap.asked {
+            0 => gap.since_ns.saturating_add(config.wait_ns),
+            _ => gap.asked_ns.saturating_add(config.retry_ns),
+        };
+        let asks = gap.asked < config.attempts && self.next < self.spoken();
+        Some(if asks { patience_ns.max(self.may_ask_ns) } else { patience_ns })
+    }
+}
