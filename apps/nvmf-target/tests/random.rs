@@ -17,6 +17,7 @@ use ferrocx_nvmf_target::proto::auth::{Ids, Message};
 use ferrocx_nvmf_target::proto::cm::Request;
 use ferrocx_nvmf_target::proto::connect::{ConnectData, DISCOVERY_NQN};
 use ferrocx_nvmf_target::proto::identify;
+use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::{Keyed, Listed, Sgl};
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, fabrics, io};
 use zerocopy::{FromBytes, IntoBytes};
@@ -27,6 +28,7 @@ const HOST: &str = "nqn.2014-08.a:h";
 const KEYED: &str = "nqn.2014-08.a:k";
 const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const BLOCKS: u64 = 1000;
+const CONTROLLERS: u16 = 4;
 
 struct Random(SplitMix64);
 
@@ -131,6 +133,10 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
         sqe = connect_command(queue.qid, 32, random.below(5000) as u32, sgl);
     } else if random.below(6) == 0 {
         (sqe, data) = authentication(random);
+    } else if random.below(8) == 0 {
+        let cc = random.pick(&[0x4000, 0x0046_0001, 0x0046_4001, 0x0046_0000]);
+        let (cdw11, cdw12) = (property::CC.into(), cc.into());
+        sqe = Sqe { cdw11, cdw12, ..Sqe::fabrics(fabrics::PROPERTY_SET, 0, Sgl::NONE) };
     }
     queue.fetched();
     if matches!(queue.role, Role::Io(_)) && sqe.opcode != 0x7f && !io::is_reservation(sqe.opcode) {
@@ -159,12 +165,11 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
             assert!(len <= most, "{len}");
             let bytes = random.bytes(u64::from(len));
             let done = target.fetched(queue, slot, &sqe, &bytes);
-            let may_hold = io::is_reservation(sqe.opcode) && target.keeps_reservations();
+            let may_hold = io::is_reservation(sqe.opcode);
             assert!(matches!(done, Action::Answer(_)) || may_hold && matches!(done, Action::Hold));
         }
         Action::Hold => {
-            let may_be = io::is_reservation(sqe.opcode) && target.keeps_reservations();
-            assert!(matches!(queue.role, Role::Admin(_)) || may_be);
+            assert!(matches!(queue.role, Role::Admin(_)) || io::is_reservation(sqe.opcode));
         }
         Action::Leave => {
             assert!(matches!(queue.role, Role::Io(_)));
@@ -174,9 +179,29 @@ fn command(random: &mut Random, target: &mut Target, queue: &mut Queue, out: &mu
     target.account(queue);
 }
 
+/// The core looks at what waits for it; some of that ends, and some takes longer.
+fn look(random: &mut Random, target: &mut Target) {
+    target.look_at_fences(0, |_, _| random.below(4) > 0);
+    let mut shutdowns = 0;
+    target.look_at_shutdowns(0, |_| {
+        shutdowns += 1;
+        random.below(4) == 0
+    });
+    assert!(shutdowns <= CONTROLLERS, "a controller has one shutdown");
+    if random.below(2) == 0
+        && let Some(flush) = target.next_flush(|_| false)
+    {
+        assert!(flush.numbers.len() <= usize::from(CONTROLLERS));
+        flush.numbers.iter().for_each(|number| target.flushed(*number, random.below(4) > 0));
+    }
+    while let Some(abort) = target.next_abort(|_| true) {
+        target.aborted(abort, random.below(2) == 0);
+    }
+}
+
 /// One target's life; how many commands were Connects that succeeded.
 fn run(random: &mut Random, steps: u64) -> u64 {
-    let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
+    let mut target = Target::new(Settings { controllers: CONTROLLERS, ..Settings::default() });
     let key = HostKey {
         secret: Secret::parse(KEY).expect("a key"),
         controller: None,
@@ -185,6 +210,9 @@ fn run(random: &mut Random, steps: u64) -> u64 {
     };
     let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
     target.add_subsystem(offered).expect("a name");
+    if random.below(2) == 0 {
+        target.set_cores(1);
+    }
     if random.below(2) == 0 {
         target.keep_reservations();
     }
@@ -206,6 +234,7 @@ fn run(random: &mut Random, steps: u64) -> u64 {
             2 => {
                 now += Duration::from_millis(random.below(5_000));
                 target.tick(now);
+                look(random, &mut target);
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
                 while target.next_again(|_| true).is_some() {}

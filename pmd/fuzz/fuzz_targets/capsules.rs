@@ -28,6 +28,7 @@ const HOST: &str = "nqn.2014-08.a:h";
 const KEYED: &str = "nqn.2014-08.a:k";
 const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 const BLOCKS: u64 = 1000;
+const CONTROLLERS: u16 = 4;
 
 fuzz_target!(|data: &[u8]| {
     let _ = run(&mut Unstructured::new(data));
@@ -44,8 +45,31 @@ fn namespace(nsid: u32) -> Namespace {
     Namespace { nsid, shape, backend: 0, ana_group: nsid }
 }
 
+/// The core looks at what waits for it; some of that ends, and some takes longer.
+fn look(u: &mut Unstructured<'_>, target: &mut Target) -> Result<()> {
+    let (is_fence_clear, is_shutdown_clear) = (u.arbitrary()?, u.arbitrary()?);
+    target.look_at_fences(0, |_, _| is_fence_clear);
+    let mut shutdowns = 0;
+    target.look_at_shutdowns(0, |_| {
+        shutdowns += 1;
+        is_shutdown_clear
+    });
+    assert!(shutdowns <= CONTROLLERS, "a controller has one shutdown");
+    if u.arbitrary()?
+        && let Some(flush) = target.next_flush(|_| false)
+    {
+        assert!(flush.numbers.len() <= usize::from(CONTROLLERS));
+        let is_done = u.arbitrary()?;
+        flush.numbers.iter().for_each(|number| target.flushed(*number, is_done));
+    }
+    while let Some(abort) = target.next_abort(|_| true) {
+        target.aborted(abort, u.arbitrary()?);
+    }
+    Ok(())
+}
+
 fn run(u: &mut Unstructured<'_>) -> Result<()> {
-    let mut target = Target::new(Settings { controllers: 4, ..Settings::default() });
+    let mut target = Target::new(Settings { controllers: CONTROLLERS, ..Settings::default() });
     let key = HostKey {
         secret: Secret::parse(KEY).expect("a key"),
         controller: None,
@@ -55,6 +79,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
     let offered = Subsystem::new(NQN, "S").with_keys([(KEYED.to_owned(), key)]);
     target.add_subsystem(offered).expect("a name");
     target.keep_reservations();
+    target.set_cores(u.int_in_range(0..=1)?);
     let mut queues: Vec<Queue> = Vec::new();
     let (mut now, mut out, mut next) = (Duration::ZERO, Vec::new(), 0);
     while !u.is_empty() {
@@ -77,6 +102,7 @@ fn run(u: &mut Unstructured<'_>) -> Result<()> {
             1 => {
                 now += Duration::from_millis(u.int_in_range(0..=100_000)?);
                 target.tick(now);
+                look(u, &mut target)?;
                 while target.next_doomed(|_| true).is_some() {}
                 while target.next_held(|_| true).is_some() {}
                 while target.next_again(|_| true).is_some() {}

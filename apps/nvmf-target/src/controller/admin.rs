@@ -204,18 +204,21 @@ impl Target {
         }
         let before = std::mem::replace(&mut controller.cc, cc);
         let (was_on, is_on) = (before & property::CC_EN != 0, cc & property::CC_EN != 0);
+        // The status of before goes with it, and a shutdown that was asked for.
+        let shutdown = (is_on != was_on).then_some(controller.shutdown);
         if is_on && !was_on {
             let can_enable = property::can_enable(cc, controller.subsystem.is_none());
             controller.set_csts(if can_enable { property::CSTS_RDY } else { property::CSTS_CFS });
         } else if was_on && !is_on {
             controller.set_csts(0);
             controller.granted = 0;
-            let shutdown = controller.shutdown;
             controller.abort_requests(&mut self.outbox);
             controller.forget_events();
             let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
             self.doomed.extend(controller.io_queues.iter().map(ended));
-            self.forget_shutdown(shutdown);
+        }
+        if let Some(number) = shutdown {
+            self.forget_shutdown(number);
         }
         if property::asks_for_shutdown(cc) && !property::asks_for_shutdown(before) {
             self.shut_down(at);

@@ -56,7 +56,7 @@ pub use queue::{Queue, Role};
 use reservation::{Fence, Pending, Save};
 pub use settings::Settings;
 use share::Shares;
-use shutdown::{Closing, Flushing};
+use shutdown::{Closing, Unflushed};
 use state::Controller;
 pub use state::ControllerInfo;
 pub use subsystem::{Namespace, Offer, Subsystem};
@@ -189,9 +189,9 @@ pub struct Target {
     pending: Vec<Pending>,
     to_save: Vec<Save>,
     saves: u64,
-    /// Controllers that shut down, and what is to be flushed for them.
+    /// Controllers that shut down, and those of them that wait for a flush.
     closing: Vec<Closing>,
-    to_flush: VecDeque<Flushing>,
+    to_flush: VecDeque<Unflushed>,
     /// Shutdowns so far.
     shutdowns: u64,
     /// Commands that are to be taken back.

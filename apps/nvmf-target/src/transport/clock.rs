@@ -140,7 +140,8 @@ impl Server {
             let mut about = sessions.by_ref().filter(|it| closing.is_about(it.link.queue.role));
             about.all(|it| it.link.outside == 0 && !it.is_busy())
         });
-        let flush = if self.poller == 0 { target.next_flush() } else { None };
+        let is_flushed = |subsystem| self.flushes.iter().any(|it| it.is_of(subsystem));
+        let flush = if self.poller == 0 { target.next_flush(is_flushed) } else { None };
         let poller = self.poller as u32;
         let is_mine = |queue: u32| queue >> 24 == poller;
         while let Some((queue, why)) = target.next_doomed(is_mine) {

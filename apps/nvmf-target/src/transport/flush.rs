@@ -17,13 +17,22 @@ const FLUSHES: u32 = 0xff_ffff;
 /// The stores of a subsystem that are being flushed.
 #[derive(Debug)]
 pub(super) struct Flush {
-    /// Which shutdown it is for.
-    number: u64,
+    /// Which shutdowns it is for.
+    numbers: Vec<u64>,
+    /// Place of their subsystem.
+    subsystem: usize,
     /// Places of back ends whose flush was not taken yet.
     left: Vec<usize>,
     /// Names of flushes that are under way, and their back ends' places.
     under_way: Vec<(u16, usize)>,
     has_failed: bool,
+}
+
+impl Flush {
+    /// Whether it is one of this subsystem.
+    pub(super) fn is_of(&self, subsystem: usize) -> bool {
+        self.subsystem == subsystem
+    }
 }
 
 impl Server {
@@ -39,9 +48,11 @@ impl Server {
     }
 
     /// Begins to flush what is behind these places.
-    pub(super) fn begin_flush(&mut self, Flushing { number, backends }: Flushing) {
+    pub(super) fn begin_flush(&mut self, flushing: Flushing) {
+        let Flushing { numbers, subsystem, backends } = flushing;
         let under_way = Vec::with_capacity(backends.len());
-        self.flushes.push(Flush { number, left: backends, under_way, has_failed: false });
+        let (left, has_failed) = (backends, false);
+        self.flushes.push(Flush { numbers, subsystem, left, under_way, has_failed });
     }
 
     /// Gives stores what they have not taken yet, and tells of what is done.
@@ -63,7 +74,8 @@ impl Server {
         }
         let is_done = |it: &Flush| it.left.is_empty() && it.under_way.is_empty();
         for it in flushes.extract_if(.., |it| is_done(it)) {
-            self.shared.lock().flushed(it.number, !it.has_failed);
+            let mut target = self.shared.lock();
+            it.numbers.iter().for_each(|number| target.flushed(*number, !it.has_failed));
         }
         self.flushes = flushes;
     }
