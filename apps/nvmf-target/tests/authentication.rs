@@ -157,11 +157,39 @@ fn nothing_is_done_before() {
         // Whoever it is, the controller's log has nothing of it.
         let errors = host.log(lid::ERRORS, 0, ERROR_BYTES).unwrap();
         assert_eq!(errors, [0; ERROR_BYTES]);
+        // A stranger's queue has no number that its host could miss.
+        let mut same = host.open_queue(1, 16, 0).unwrap();
+        assert_eq!(write(&mut same), Status::SUCCESS);
         // A stranger's failure on it is its own end, and not that of the controller.
         queue.auth_send(&Message::Success2.encode(1)).unwrap();
         queue.wait_for_end(LIMIT).unwrap();
-        let mut queue = host.open_queue(2, 16, 0).unwrap();
-        assert_eq!(write(&mut queue), Status::SUCCESS);
+        assert_eq!(write(&mut same), Status::SUCCESS);
+    });
+}
+
+/// Two queues of a number wait for their host to show who it is: the first that does has it.
+#[test]
+fn a_number_is_that_of_the_queue_whose_host_is_known_first() {
+    with_target(|here| {
+        ask_for_key(here, Hash::Sha256, Group::Null);
+        let mut host = Host::connect(&here.base, &with_key(KEY, None)).unwrap();
+        let (mut first, _) = connected(here, 1, host.cntlid);
+        let (mut second, _) = connected(here, 1, host.cntlid);
+        host.authenticate_queue(&mut second).unwrap();
+        host.authenticate_queue(&mut first).unwrap();
+        assert_ne!(write(&mut first), Status::SUCCESS);
+        first.wait_for_end(LIMIT).unwrap();
+        assert_eq!(write(&mut second), Status::SUCCESS);
+        let io_queues = here.change(|server| server.target().infos().last().unwrap().io_queues);
+        assert_eq!(io_queues, 1);
+        // A number that the host has not been granted is none, even if it was when it connected.
+        let (mut third, _) = connected(here, 2, host.cntlid);
+        drop(second);
+        here.until_queues(2);
+        host.set_feature(0x07, 0).unwrap();
+        host.authenticate_queue(&mut third).unwrap();
+        assert_ne!(write(&mut third), Status::SUCCESS);
+        third.wait_for_end(LIMIT).unwrap();
     });
 }
 

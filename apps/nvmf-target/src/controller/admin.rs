@@ -214,8 +214,8 @@ impl Target {
             controller.granted = 0;
             controller.abort_requests(&mut self.outbox);
             controller.forget_events();
-            let ended = |(_, queue): &(u16, u32)| (*queue, "its controller was disabled");
-            self.doomed.extend(controller.io_queues.iter().map(ended));
+            let ended = |queue| (queue, "its controller was disabled");
+            self.doomed.extend(controller.all_io_queues().map(ended));
         }
         if let Some(number) = shutdown {
             self.forget_shutdown(number);

@@ -98,6 +98,7 @@ impl Target {
         let has_flow_control = cattr & NO_FLOW_CONTROL == 0;
         queue.connected(role, entries as u16, has_flow_control);
         let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
+        let subsystem_at = controller.subsystem;
         let result = u32::from(controller.cntlid);
         let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
         let key = subsystem.and_then(|it| it.key(hostnqn));
@@ -107,8 +108,14 @@ impl Target {
             // What an I/O queue waits for is said to it when its host is known.
             queue.auth = Some(Auth::new(key, self.now, ready.take()));
         }
-        if let (Role::Io(_), Some(subsystem)) = (role, controller.subsystem) {
-            queue.joined(subsystem, controller.hostid, ready.unwrap_or_default());
+        if let (Role::Io(_), Some(controller)) = (role, self.controller_mut(at)) {
+            match is_asked {
+                true => controller.strangers.push(queue.id),
+                false => controller.io_queues.push((queue.qid, queue.id)),
+            }
+        }
+        if let (Role::Io(_), Some(subsystem)) = (role, subsystem_at) {
+            queue.joined(subsystem, host.1, ready.unwrap_or_default());
         }
         if let (Role::Admin(at), true) = (role, is_asked)
             && let Some(controller) = self.controller_mut(at)
@@ -186,9 +193,10 @@ impl Target {
         }
     }
 
-    /// Joins an I/O queue to its controller; the controller's place.
+    /// Finds the controller of an I/O queue, which takes one of its number; the controller's place.
+    /// Hosts may have several addresses: from which of them the queue comes is not asked.
     fn join(
-        &mut self,
+        &self,
         queue: &Queue,
         cntlid: u16,
         subnqn: &str,
@@ -203,17 +211,16 @@ impl Target {
         };
         let at = self.controllers.iter().position(|slot| slot.as_ref().is_some_and(is_it));
         let at = at.ok_or(in_data(ConnectData::CNTLID_AT))?;
-        let Some(controller) = self.controller_mut(at) else {
+        let Some(controller) = self.controller(at) else {
             return Err(in_data(ConnectData::CNTLID_AT));
         };
         if !controller.takes_io() || queue.qid > controller.granted {
             return Err(in_command(QID_AT));
         }
-        if controller.io_queues.iter().any(|(taken, _)| *taken == queue.qid) {
+        if controller.has_io_queue(queue.qid) {
             // The one before may be going down.
             return Err((Status::SEQUENCE, 0));
         }
-        controller.io_queues.push((queue.qid, queue.id));
         Ok(at)
     }
 }

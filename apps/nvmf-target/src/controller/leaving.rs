@@ -64,6 +64,7 @@ impl Target {
     fn part(&mut self, at: usize, queue: u32) {
         if let Some(controller) = self.controller_mut(at) {
             controller.io_queues.retain(|(_, id)| *id != queue);
+            controller.strangers.retain(|id| *id != queue);
             controller.quiet.retain(|id| *id != queue);
         }
         self.left(at, queue);
@@ -94,11 +95,13 @@ impl Target {
 
     /// Keeps the place of a controller that has ended for as long as it has I/O queues.
     fn leave(&mut self, at: usize, controller: Controller) {
-        if controller.io_queues.is_empty() {
+        let queues: Vec<u32> = controller.all_io_queues().collect();
+        if queues.is_empty() {
             return;
         }
-        let Controller { subsystem, hostnqn, hostid, io_queues, quiet, .. } = controller;
-        let queues = io_queues.into_iter().map(|(_, id)| id).collect();
+        let Controller { subsystem, hostnqn, hostid, strangers, mut quiet, .. } = controller;
+        // They have written nothing.
+        quiet.extend(strangers);
         self.leaving.push(Leaving { at, subsystem, hostnqn, hostid, queues, quiet });
     }
 

@@ -566,6 +566,6 @@ impl Target {
     fn doom(&mut self, at: usize, why: &'static str) {
         let Some(controller) = self.controllers.get(at).and_then(Option::as_ref) else { return };
         self.doomed.push((controller.admin_queue, why));
-        self.doomed.extend(controller.io_queues.iter().map(|(_, queue)| (*queue, why)));
+        self.doomed.extend(controller.all_io_queues().map(|queue| (queue, why)));
     }
 }

@@ -52,7 +52,7 @@ pub struct Queue {
     head: u16,
     /// What is added to the head where it is told: all bits where there is no flow control.
     no_head: u16,
-    /// Its host has disconnected it.
+    /// Its host has disconnected it, or another has its number.
     has_left: bool,
     /// Of a host that has to authenticate itself.
     pub(super) auth: Option<Box<Auth>>,
@@ -118,12 +118,12 @@ impl Queue {
         (self.subsystem, self.hostid, self.ready) = (subsystem, hostid, ready);
     }
 
-    /// Its host disconnects it: it takes nothing more.
+    /// Its host disconnects it, or another has its number: it takes nothing more.
     pub(super) fn shut(&mut self) {
         (self.has_left, self.ready) = (true, Arc::default());
     }
 
-    /// Whether its host has disconnected it.
+    /// Whether it takes nothing more.
     #[must_use]
     pub fn has_left(&self) -> bool {
         self.has_left

@@ -16,7 +16,7 @@
 //!
 //! Source: NVM Express base 1.4, "Controller Status", "Controller Shutdown"; reference 10.1.6.
 
-use super::{Role, Subsystem, Target};
+use super::{Queue, Role, Subsystem, Target};
 use crate::proto::property;
 
 /// A controller whose host shuts it down.
@@ -31,10 +31,10 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether a queue is one of the controller's I/O queues.
+    /// Whether a queue is one of the controller's I/O queues: one that a stranger has opened is not.
     #[must_use]
-    pub fn is_about(&self, role: Role) -> bool {
-        role == Role::Io(self.at)
+    pub fn is_about(&self, queue: &Queue) -> bool {
+        queue.role == Role::Io(self.at) && queue.is_authenticated()
     }
 }
 
@@ -150,7 +150,7 @@ mod tests {
 
     use super::*;
     use crate::controller::state::Controller;
-    use crate::controller::{Action, Queue, Settings};
+    use crate::controller::{Action, Settings};
     use crate::proto::cm::Request;
     use crate::proto::sgl::Sgl;
     use crate::proto::sqe::{Cqe, Sqe, fabrics};

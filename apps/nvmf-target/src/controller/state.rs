@@ -72,6 +72,9 @@ pub(super) struct Controller {
     pub(super) service: u16,
     /// Numbers of the I/O queues, and the transport's names of them.
     pub(super) io_queues: Vec<(u16, u32)>,
+    /// I/O queues whose host has not shown yet that it is the controller's: they have no number of
+    /// it, since anybody may have opened them.
+    pub(super) strangers: Vec<u32>,
     /// Its admin queue ends.
     pub(super) is_over: bool,
     /// Of I/O queues, those that end and have nothing under way.
@@ -127,6 +130,7 @@ impl Controller {
             admin_queue: queue.id,
             service: queue.local.port(),
             io_queues: Vec::new(),
+            strangers: Vec::new(),
             is_over: false,
             quiet: Vec::new(),
             granted: 0,
@@ -153,6 +157,28 @@ impl Controller {
     /// Takes I/O: it is ready, and its host has not shut it down.
     pub(super) fn takes_io(&self) -> bool {
         self.is_ready() && self.csts & property::CSTS_SHST == 0
+    }
+
+    /// Whether it has an I/O queue of this number.
+    pub(super) fn has_io_queue(&self, qid: u16) -> bool {
+        self.io_queues.iter().any(|(taken, _)| *taken == qid)
+    }
+
+    /// The host of an I/O queue has shown who it is; whether the queue is one of the controller's
+    /// now. Not so if another has its number, or none may have it any more.
+    pub(super) fn admit(&mut self, queue: &Queue) -> bool {
+        let Some(at) = self.strangers.iter().position(|id| *id == queue.id) else { return true };
+        if self.has_io_queue(queue.qid) || queue.qid > self.granted {
+            return false;
+        }
+        self.strangers.swap_remove(at);
+        self.io_queues.push((queue.qid, queue.id));
+        true
+    }
+
+    /// The transport's names of its I/O queues, and of those that strangers have opened.
+    pub(super) fn all_io_queues(&self) -> impl Iterator<Item = u32> {
+        self.io_queues.iter().map(|(_, id)| *id).chain(self.strangers.iter().copied())
     }
 
     /// Whether it was switched off, and I/O queues still end what they had begun: a write of then

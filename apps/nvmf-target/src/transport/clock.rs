@@ -137,7 +137,7 @@ impl Server {
         });
         target.look_at_shutdowns(self.poller, |closing| {
             let mut sessions = self.sessions.iter_mut().map(|(_, session)| session);
-            let mut about = sessions.by_ref().filter(|it| closing.is_about(it.link.queue.role));
+            let mut about = sessions.by_ref().filter(|it| closing.is_about(&it.link.queue));
             about.all(|it| it.link.outside == 0 && !it.is_busy())
         });
         let is_flushed = |subsystem| self.flushes.iter().any(|it| it.is_of(subsystem));

@@ -137,10 +137,19 @@ impl Target {
     /// Lets a host in that has shown who it is.
     fn admit(&mut self, queue: &mut Queue) {
         let Some(proof) = queue.admit() else { return };
-        if let Role::Admin(at) = queue.role
-            && let Some(controller) = self.controller_mut(at)
-        {
-            (controller.proof, controller.is_strange) = (Some(proof), false);
+        match queue.role {
+            Role::Admin(at) => {
+                if let Some(controller) = self.controller_mut(at) {
+                    (controller.proof, controller.is_strange) = (Some(proof), false);
+                }
+            }
+            Role::Io(at) => {
+                if !self.controller_mut(at).is_some_and(|controller| controller.admit(queue)) {
+                    queue.shut();
+                    self.doomed.push((queue.id, "another queue has its number"));
+                }
+            }
+            Role::Unconnected => {}
         }
     }
 
