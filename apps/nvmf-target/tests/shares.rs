@@ -81,10 +81,9 @@ fn an_address_has_a_share_of_the_queues() {
     let config = ServerConfig { queues: 8, ..ServerConfig::default() };
     with(settings, config, |here| {
         let (_port, base) = here.neighbour(1);
-        let asked = QueueConfig::default();
-        let mut taken: Vec<HostQueue> = Vec::new();
-        while let Ok(queue) = HostQueue::new(&base, &asked) {
-            taken.push(queue);
+        let mut taken: Vec<Host> = Vec::new();
+        while let Ok(host) = Host::open(&base, &stranger(0)) {
+            taken.push(host);
             assert!(taken.len() < 9, "nobody stops it");
         }
         assert_eq!(taken.len(), 6, "three quarters");
@@ -93,9 +92,32 @@ fn an_address_has_a_share_of_the_queues() {
         // What ends is its address's again.
         taken.pop();
         here.until_queues(7);
-        taken.push(HostQueue::new(&base, &asked).unwrap());
-        assert!(HostQueue::new(&base, &asked).is_err(), "a seventh");
+        taken.push(Host::open(&base, &stranger(0)).unwrap());
+        assert!(HostQueue::new(&base, &QueueConfig::default()).is_err(), "a seventh");
         drop((taken, queue));
+    });
+}
+
+/// Who comes by many addresses and never says what it wants does not keep others out.
+#[test]
+fn queues_without_connect_make_way_whose_ever_they_are() {
+    let settings = Settings { io_queues: 1, ..Settings::default() };
+    let config = ServerConfig { queues: 16, ..ServerConfig::default() };
+    with(settings, config, |here| {
+        let strangers: Vec<_> = (1..=4).map(|number| here.neighbour(number)).collect();
+        let mut taken: Vec<Vec<HostQueue>> = strangers
+            .iter()
+            .map(|(_, base)| {
+                (0..6).map_while(|_| HostQueue::new(base, &QueueConfig::default()).ok()).collect()
+            })
+            .collect();
+        let left = here.change(|server| server.stats().queues);
+        assert!(left <= 4, "{left} of 16 queues are silent ones");
+        let mut host = here.host();
+        let _queue = host.open_queue(1, 32, 0).unwrap();
+        // The oldest of the address that has most goes first; it is told.
+        taken[0][0].wait_for_end(Duration::from_secs(5)).unwrap();
+        host.property(property::CSTS).unwrap();
     });
 }
 

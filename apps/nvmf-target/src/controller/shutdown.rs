@@ -31,7 +31,7 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Whether a queue is one of the controller's I/O queues: one that a stranger has opened is not.
+    /// Whether a queue is one of the controller's I/O queues: that of a stranger is none.
     #[must_use]
     pub fn is_about(&self, queue: &Queue) -> bool {
         queue.role == Role::Io(self.at) && queue.is_authenticated()

@@ -1,6 +1,8 @@
 //! Hosts come: their requests are checked, and their queues made.
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -20,6 +22,8 @@ use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
 const MAX_READS: u8 = 16;
 /// Queues without Connect that one address may have on a core: hosts make one after the other.
 const MAX_UNCONNECTED: usize = 16;
+/// Queues without Connect that a core may have of all addresses, however few queues there are.
+const LEAST_UNCONNECTED: usize = 4;
 /// Bytes of a page of the admin queue, and of an I/O queue, where ranges and Connect's data go.
 const ADMIN_PAGE_BYTES: usize = 16 << 10;
 const IO_PAGE_BYTES: usize = 4096;
@@ -148,6 +152,7 @@ impl Server {
             if self.is_flooded_by(peer) {
                 return Err(Reject::Resources);
             }
+            self.make_way();
             self.make(&parsed).map(|made| (parsed, made)).map_err(|error| {
                 tracing::warn!(%error, "no room for a queue");
                 Reject::Resources
@@ -196,15 +201,47 @@ impl Server {
         self.shared.lock().exit(peer);
     }
 
+    /// Queues without Connect: where they are, whose, and since when.
+    fn unconnected(&mut self) -> Vec<(u32, IpAddr, Duration)> {
+        let is_one = |link: &Link| {
+            link.queue.role == Role::Unconnected && !link.queue.has_left() && link.ending.is_none()
+        };
+        let made = self.sessions.iter_mut().filter(|(_, session)| is_one(&session.link));
+        let made = made.map(|(qp, Session { link, .. })| {
+            (qp.user_index(), link.connection.peer().ip(), link.since)
+        });
+        made.chain(self.coming.iter().map(|it| (it.place, it.peer, it.since))).collect()
+    }
+
     /// Whether an address has as many queues without Connect as it may.
     fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
-        let is_his = |link: &Link| {
-            link.queue.role == Role::Unconnected
-                && !link.queue.has_left()
-                && link.connection.peer().ip() == peer
+        self.unconnected().iter().filter(|(_, of, _)| *of == peer).count() >= MAX_UNCONNECTED
+    }
+
+    /// Ends a queue without Connect if there are as many as may be, a quarter of all queues: the
+    /// oldest of the address that has most. So who comes by many addresses and says nothing does
+    /// not keep others out.
+    fn make_way(&mut self) {
+        let all = self.unconnected();
+        let share = self.config.queues as usize / 4 / self.shared.cores().max(1);
+        if all.len() < share.max(LEAST_UNCONNECTED) {
+            return;
+        }
+        let count = |peer: IpAddr| all.iter().filter(|(_, of, _)| *of == peer).count();
+        let last = all.iter().max_by_key(|(_, peer, since)| (count(*peer), Reverse(*since)));
+        let Some((place, peer, _)) = last.copied() else { return };
+        let removed = self.sessions.remove(place);
+        let Some((qp, mut session)) = removed else {
+            self.coming.retain(|it| it.place != place);
+            return self.gone(peer);
         };
-        let made = self.sessions.iter_mut().filter(|(_, session)| is_his(&session.link)).count();
-        made + self.coming.iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED
+        session.link.end("no Connect came, and others want a queue");
+        if let Err(error) = session.link.connection.disconnect(&[]) {
+            tracing::debug!(%error, "the host was not told");
+        }
+        let shared = Arc::clone(&self.shared);
+        self.forget(session, &mut shared.lock());
+        drop(qp);
     }
 
     /// Makes a queue pair with its receives.

@@ -217,7 +217,7 @@ impl Server {
         self.not_come(peer);
     }
 
-    fn forget(&mut self, Session { mut link, .. }: Session, target: &mut Target) {
+    pub(super) fn forget(&mut self, Session { mut link, .. }: Session, target: &mut Target) {
         let why = link.ending.unwrap_or("the target stops");
         let info = target.info(&link.queue);
         tracing::info!(
