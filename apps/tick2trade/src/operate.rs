@@ -1,6 +1,6 @@
 //! The trader as a program: what its file says, on a device, until the day is over.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -32,6 +32,9 @@ const CLOSE_NS: u64 = 2_000_000_000;
 const FLUSH: Duration = Duration::from_secs(2);
 /// What follows of a kill file that is not there.
 const NOT_KEPT: &str = "only the exchange will know of the kill behind a restart\n";
+
+/// What the exchange hears of a kill behind the end of the session.
+const NOT_TOLD: &str = "was not told: the session is over";
 
 /// The file that the command line names, or the example, with what the command line says instead.
 ///
@@ -101,14 +104,19 @@ pub fn trade(args: &cli::Trade) -> Result<()> {
     }
     // Before the others: they start threads.
     let (asked, stop) = (Asked::on_signals()?, Stop::on_signals()?);
-    match config.strategy {
+    let ended = match config.strategy {
         Traded::Taker { security, at_most, shares } => {
             run(&config, args, Taker::new(security, at_most, shares), &stop, &asked)
         }
         Traded::Quoter { security, shares, spread } => {
             run(&config, args, Quoter::new(security, shares, spread), &stop, &asked)
         }
+    };
+    asked.look();
+    if asked.takes_kill() {
+        say(&keep_kill(NOT_TOLD, config.kill_file.as_deref()), io::stderr());
     }
+    ended
 }
 
 /// What of a core's settings will cost time, a line each.
@@ -193,6 +201,9 @@ impl<S: Strategy> Run<'_, S> {
             if !self.trader.poll() {
                 self.port.device().relax();
             }
+            if asked.takes_kill() {
+                self.kill();
+            }
             match self.trader.gateway().state() {
                 GatewayState::Open if !is_open => {
                     is_open = true;
@@ -220,9 +231,6 @@ impl<S: Strategy> Run<'_, S> {
                     self.warnings.run(move || say(&text, io::stderr()));
                 }
             }
-            if asked.takes_kill() {
-                self.kill();
-            }
             if asked.takes_report() {
                 let report = self.report();
                 self.reports.run(move || {
@@ -235,12 +243,8 @@ impl<S: Strategy> Run<'_, S> {
         Ok(false)
     }
 
-    /// Throws the kill switch. The file that keeps it thrown over a restart is made by another
-    /// thread: what the exchange is told may have to be sent again, whatever a disk does.
     fn kill(&mut self) {
-        let is_told = self.trader.kill();
-        let file = self.config.kill_file.clone();
-        self.kills.run(move || say(&keep_kill(is_told, file.as_deref()), io::stderr()));
+        throw(&mut self.trader, &mut self.kills, self.config.kill_file.as_deref());
     }
 
     /// Where the time went so far, if it is measured.
@@ -263,9 +267,21 @@ impl<S: Strategy> Run<'_, S> {
 
     /// Cancels what stands, logs out, and prints what there is then. What may stand is said before
     /// anything else that went wrong.
-    fn end(mut self, is_over: bool) -> Result<()> {
-        let Self { port, trader, .. } = &mut self;
-        let closing = trader.close(CLOSE_NS, || port.device().relax());
+    fn end(mut self, is_over: bool, asked: &Asked) -> Result<()> {
+        // Before the session ends: then nobody can be told of a kill any more.
+        asked.look();
+        if asked.takes_kill() {
+            self.kill();
+        }
+        let Self { config, port, trader, kills, .. } = &mut self;
+        let closing = trader.close(CLOSE_NS, |trader, is_busy| {
+            if asked.takes_kill() {
+                throw(trader, kills, config.kill_file.as_deref());
+            }
+            if !is_busy {
+                port.device().relax();
+            }
+        });
         // Nothing is left that would have to wait for who reads nothing.
         self.warnings.finish(FLUSH);
         if self.kills.finish(FLUSH) != 0 {
@@ -289,6 +305,11 @@ impl<S: Strategy> Run<'_, S> {
             is_over || !closing.has_strays,
             "answers did not fit our orders, so that others may stand which are not known here: \
              the exchange did not say that all are cancelled; call it"
+        );
+        ensure!(
+            is_over || closing.is_kill_answered,
+            "the kill switch is thrown, and the exchange did not say that it takes nothing new; \
+             call it"
         );
         written
     }
@@ -423,18 +444,44 @@ fn run<S: Strategy>(
         kills,
     };
     let traded = run.trade(stop, asked);
-    finish(traded, |is_over| run.end(is_over))
+    finish(traded, |is_over| run.end(is_over, asked))
+}
+
+/// Throws the kill switch. The file that keeps it thrown over a restart is made by another thread:
+/// what the exchange is told may have to be sent again, whatever a disk does.
+fn throw<S: Strategy>(trader: &mut Trader<S>, kills: &mut Later, file: Option<&Path>) {
+    let is_told = trader.kill();
+    let told = match trader.gateway().state() {
+        _ if is_told => "was told to cancel all",
+        GatewayState::Done(_) | GatewayState::Closed => NOT_TOLD,
+        _ => "is told when order entry opens",
+    };
+    let file = file.map(Path::to_owned);
+    kills.run(move || say(&keep_kill(told, file.as_deref()), io::stderr()));
 }
 
 /// Makes the file that keeps a kill, and says what became of both.
-fn keep_kill(is_told: bool, file: Option<&Path>) -> String {
-    let told = if is_told { "was told to cancel all" } else { "is told when order entry opens" };
+fn keep_kill(told: &str, file: Option<&Path>) -> String {
     let thrown = format!("the kill switch is thrown: no order leaves, and the exchange {told}\n");
     let Some(file) = file else { return thrown };
-    match fs::write(file, "remove this file, and start with --enable\n") {
+    match write_through(file, "remove this file, and start with --enable\n") {
         Ok(()) => thrown,
         Err(error) => format!("{thrown}{}: {error}: {NOT_KEPT}", file.display()),
     }
+}
+
+/// Writes a file that is there whatever becomes of the machine from now on.
+fn write_through(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    // Its name is in the folder.
+    File::open(folder(path))?.sync_all()
+}
+
+/// The folder that a file is in.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Ends what was traded, however that ended: what stands is cancelled, or a sentence says that it
@@ -455,8 +502,7 @@ fn say(text: &str, mut out: impl Write) {
 
 /// Whether a picture can be drawn there.
 pub(crate) fn check_svg(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if path.is_dir() || !folder.unwrap_or(Path::new(".")).is_dir() {
+    if path.is_dir() || !folder(path).is_dir() {
         bail!("--svg {}: name a file in a folder that is there", path.display());
     }
     Ok(())
@@ -465,10 +511,20 @@ pub(crate) fn check_svg(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
 
     use anyhow::anyhow;
+    use ferrocx::PortConfig;
+    use ferrocx::bus::local::{LocalConfig, pair};
+    use ferrocx::model::wire::{Link, link};
+    use ferrocx::model::{Nic, NicConfig};
+    use nix::sys::signal::Signal;
 
     use super::*;
+    use crate::exchange::{Venue, VenueConfig};
+    use crate::latency::now_ns;
+    use crate::measure::trader_config;
 
     fn args(config: Option<PathBuf>) -> cli::Trade {
         cli::Trade {
@@ -525,16 +581,129 @@ mod tests {
         let file = dir.path().join("kill");
         let thrown = "the kill switch is thrown: no order leaves, and the exchange ";
         let told = format!("{thrown}was told to cancel all\n");
-        assert_eq!(keep_kill(true, None), told);
-        assert_eq!(keep_kill(true, Some(&file)), told);
+        assert_eq!(keep_kill("was told to cancel all", None), told);
+        assert_eq!(keep_kill("was told to cancel all", Some(&file)), told);
         assert_eq!(
             fs::read_to_string(&file).unwrap(),
             "remove this file, and start with --enable\n"
         );
         let nowhere = dir.path().join("no/such");
-        let said = keep_kill(false, Some(&nowhere));
-        let waits = format!("{thrown}is told when order entry opens\n{}: ", nowhere.display());
+        let said = keep_kill("hears", Some(&nowhere));
+        let waits = format!("{thrown}hears\n{}: ", nowhere.display());
         assert!(said.starts_with(&waits) && said.lines().count() == 2, "{said}");
+    }
+
+    /// A trader of quotes that stand, and its exchange, which also keeps the device going, until
+    /// nobody holds it. A kill is asked for when the trader idles next, once that is armed.
+    struct Played {
+        asked: Asked,
+        is_armed: Arc<AtomicBool>,
+        world: Arc<Mutex<(Nic, Venue<Link>)>>,
+        kill_file: PathBuf,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Played {
+        fn answers(&self, kind: u8) -> usize {
+            let world = self.world.lock().unwrap();
+            world.1.answers().filter(|answer| answer[0] == kind).count()
+        }
+
+        /// Runs `of` with the program, whose orders stand.
+        fn run(of: impl FnOnce(&Self, Run<'_, Quoter>)) {
+            let dir = tempfile::tempdir().unwrap();
+            let kill_file = dir.path().join("kill");
+            let mut config = Config::parse(EXAMPLE).unwrap();
+            let venue = VenueConfig::default();
+            config.trader = trader_config(&venue);
+            config.trader.engine.orders.symbols = vec![venue.symbols[0]];
+            config.kill_file = Some(kill_file.clone());
+            let (near, wire) = link(4 << 20);
+            let (local, side) = pair(LocalConfig::default()).unwrap();
+            let mut nic = Nic::new(side, NicConfig::default());
+            nic.datapath_mut().plug(near);
+            let world = Arc::new(Mutex::new((nic, Venue::new(venue, wire, now_ns()))));
+            let (asked, is_armed) = (Asked::default(), Arc::<AtomicBool>::default());
+            let played = Self { asked, is_armed, world, kill_file, _dir: dir };
+            let weak = Arc::downgrade(&played.world);
+            let (flag, asked) = (Arc::clone(&played.is_armed), played.asked.clone());
+            local.set_idle_hook(Some(Arc::new(move || {
+                let Some(world) = weak.upgrade() else { return };
+                let (nic, venue) = &mut *world.lock().unwrap();
+                nic.step(now_ns());
+                venue.poll(now_ns);
+                if flag.swap(false, Ordering::Relaxed) {
+                    asked.raise(Signal::SIGUSR1);
+                }
+            })));
+            let port = PortConfig { housekeeping: None, ..PortConfig::default() };
+            let port = Port::from_transport(local, port).unwrap();
+            let trader = Trader::new(&port, &config.trader, Quoter::new(0, 100, 300)).unwrap();
+            let later = |name| Later::start(name).unwrap();
+            let [reports, warnings, kills] = ["reports", "warnings", "kills"].map(later);
+            let mut run = Run {
+                config: &config,
+                json: None,
+                svg: None,
+                capture: None,
+                port,
+                trader,
+                is_warned: false,
+                reports,
+                warnings,
+                kills,
+            };
+            let until = now_ns() + 120_000_000_000;
+            while run.trader.engine().orders().count() == 0 {
+                assert!(now_ns() < until, "no order stands");
+                if run.trader.gateway().state() == GatewayState::Open {
+                    played.world.lock().unwrap().1.step(now_ns());
+                }
+                (0..20).for_each(|_| {
+                    run.trader.poll();
+                    run.port.device().relax();
+                });
+            }
+            of(&played, run);
+        }
+    }
+
+    /// The switch is thrown with the signal that ends, or while what stands is being cancelled: it
+    /// is kept, and the exchange hears of it before the session ends.
+    #[test]
+    fn a_kill_beside_the_end_or_during_it_is_told_and_kept() {
+        for is_beside in [true, false] {
+            Played::run(|played, mut run| {
+                let stop = Stop::new();
+                stop.raise();
+                if is_beside {
+                    played.asked.raise(Signal::SIGUSR1);
+                }
+                assert!(!run.trade(&stop, &played.asked).unwrap());
+                played.is_armed.store(!is_beside, Ordering::Relaxed);
+                run.end(false, &played.asked).unwrap();
+                assert_eq!(played.answers(b'G'), 1, "it takes nothing new");
+                assert!(played.kill_file.exists() && !played.asked.takes_kill());
+            });
+        }
+    }
+
+    /// The exchange says that the day is over, and the switch is thrown before that is seen.
+    #[test]
+    fn a_kill_beside_the_end_of_the_day_is_kept() {
+        Played::run(|played, mut run| {
+            played.world.lock().unwrap().1.dismiss();
+            let until = now_ns() + 60_000_000_000;
+            while !matches!(run.trader.gateway().state(), GatewayState::Done(_)) {
+                assert!(now_ns() < until, "the day is not over");
+                run.trader.poll();
+                run.port.device().relax();
+            }
+            played.asked.raise(Signal::SIGUSR1);
+            assert!(run.trade(&Stop::new(), &played.asked).unwrap());
+            run.end(true, &played.asked).unwrap();
+            assert!(played.kill_file.exists());
+        });
     }
 
     #[test]

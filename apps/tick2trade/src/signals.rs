@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 /// How often a file is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -32,9 +33,7 @@ impl Asked {
     /// # Errors
     /// The system refuses to block a signal, or a thread.
     pub fn on_signals() -> Result<Self> {
-        let mut set = SigSet::empty();
-        set.add(Signal::SIGUSR1);
-        set.add(Signal::SIGUSR2);
+        let set = both();
         set.thread_block().context("SIGUSR1 and SIGUSR2 cannot be blocked")?;
         let asked = Self::default();
         let flags = asked.clone();
@@ -75,7 +74,19 @@ impl Asked {
         Ok(())
     }
 
-    fn raise(&self, signal: Signal) {
+    /// Takes signals that came, and that the thread for them has not seen yet: to be called by who
+    /// is about to end, for a signal that came with the one that ends.
+    pub(crate) fn look(&self) {
+        let pending = SignalFd::with_flags(&both(), SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC);
+        let Ok(pending) = pending else { return };
+        while let Ok(Some(info)) = pending.read_signal() {
+            if let Ok(signal) = Signal::try_from(info.ssi_signo as i32) {
+                self.raise(signal);
+            }
+        }
+    }
+
+    pub(crate) fn raise(&self, signal: Signal) {
         let flag = match signal {
             Signal::SIGUSR1 => {
                 self.0.is_thrown.store(true, Ordering::Release);
@@ -99,6 +110,10 @@ impl Asked {
     }
 }
 
+fn both() -> SigSet {
+    [Signal::SIGUSR1, Signal::SIGUSR2].into_iter().collect()
+}
+
 #[inline]
 fn take(flag: &AtomicBool) -> bool {
     flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel)
@@ -117,6 +132,18 @@ mod tests {
         assert!(!other.takes_report() && other.takes_kill() && !asked.takes_kill());
         asked.raise(Signal::SIGUSR2);
         assert!(!other.takes_kill() && other.takes_report() && !asked.takes_report());
+    }
+
+    /// Blocked and sent to this thread, it is pending, and no other thread takes it.
+    #[test]
+    fn a_signal_that_nobody_saw_yet_is_taken_by_who_looks() {
+        let asked = Asked::default();
+        both().thread_block().unwrap();
+        asked.look();
+        assert!(!asked.takes_kill());
+        nix::sys::signal::raise(Signal::SIGUSR1).unwrap();
+        asked.look();
+        assert!(asked.takes_kill() && !asked.takes_report());
     }
 
     #[test]

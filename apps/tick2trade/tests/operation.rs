@@ -103,6 +103,7 @@ fn the_end_cancels_what_stands_logs_out_and_closes() {
         standing: 0,
         has_strays: false,
         is_answered: true,
+        is_kill_answered: true,
         is_closed: true,
     };
     assert_eq!(ended, good);
@@ -130,6 +131,7 @@ fn an_end_that_the_exchange_does_not_hear_of_says_what_may_stand() {
         standing,
         has_strays: false,
         is_answered: false,
+        is_kill_answered: true,
         is_closed: false,
     };
     assert_eq!(ended, bad);

@@ -171,6 +171,11 @@ impl OrderEntry {
         [mass, disable, enable].into_iter().any(Ask::is_open)
     }
 
+    /// Whether the exchange has said that it takes nothing new, if the kill switch was thrown here.
+    pub fn is_kill_answered(&self) -> bool {
+        !self.asked.is_thrown || self.asked.disable == Ask::No
+    }
+
     /// The next order to be cancelled by itself, because the exchange refuses to cancel all at
     /// once: each once, but for those whose cancel has no answer yet. It counts as asked for:
     /// [`OrderEntry::left_not_sent`] takes that back.

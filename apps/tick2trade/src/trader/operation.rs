@@ -22,6 +22,8 @@ pub struct Closing {
     pub has_strays: bool,
     /// The exchange has answered every request.
     pub is_answered: bool,
+    /// The kill switch was not thrown, or the exchange has said that it takes nothing new.
+    pub is_kill_answered: bool,
     /// The connection ended in good order.
     pub is_closed: bool,
 }
@@ -104,13 +106,14 @@ impl<S: Strategy> Trader<S> {
 
     /// Ends in good order: no order leaves any more, what stands is cancelled, and when the
     /// exchange said so, or the patience is over, the session logs out and its connection ends.
-    /// `idle` is called when nothing came.
-    pub fn close(&mut self, patience_ns: u64, mut idle: impl FnMut()) -> Closing {
+    /// `round` is called behind each look at the queues, with whether anything came: for who idles
+    /// then, or throws the kill switch meanwhile.
+    pub fn close(&mut self, patience_ns: u64, mut round: impl FnMut(&mut Self, bool)) -> Closing {
         let (line, now) = (self.gateway.line(), now_ns());
         line.set_now(now);
         self.engine.close(now, line);
         let is_known = self.is_recovered;
-        self.poll_until(patience_ns, &mut idle, |trader| {
+        self.poll_until(patience_ns, &mut round, |trader| {
             let orders = trader.engine.orders();
             let is_over = matches!(trader.gateway.state(), GatewayState::Done(_));
             is_over || is_known && orders.count() == 0 && !orders.is_asking()
@@ -118,12 +121,13 @@ impl<S: Strategy> Trader<S> {
         let orders = self.engine.orders();
         let is_answered = !orders.is_asking();
         self.gateway.log_out(now_ns());
-        self.poll_until(patience_ns, &mut idle, |trader| trader.gateway.is_closed());
+        self.poll_until(patience_ns, &mut round, |trader| trader.gateway.is_closed());
         Closing {
             is_known,
             standing: self.engine.orders().count(),
             has_strays: self.engine.orders().has_strays(),
             is_answered,
+            is_kill_answered: self.engine.orders().is_kill_answered(),
             is_closed: self.gateway.is_closed(),
         }
     }
@@ -131,14 +135,13 @@ impl<S: Strategy> Trader<S> {
     fn poll_until(
         &mut self,
         patience_ns: u64,
-        idle: &mut impl FnMut(),
+        round: &mut impl FnMut(&mut Self, bool),
         done: impl Fn(&Self) -> bool,
     ) {
         let until = now_ns().saturating_add(patience_ns);
         while !done(self) && now_ns() < until {
-            if !self.poll() {
-                idle();
-            }
+            let is_busy = self.poll();
+            round(self, is_busy);
         }
     }
 

@@ -192,7 +192,7 @@ impl Day {
     /// Ends the trader in good order.
     pub(crate) fn close(&mut self, patience_ms: u64) -> ferrocx_tick2trade::trader::Closing {
         let world = Arc::clone(&self.world);
-        self.trader.close(patience_ms * 1_000_000, || lock(&world).step())
+        self.trader.close(patience_ms * 1_000_000, |_, _| lock(&world).step())
     }
 
     pub(crate) fn venue<T>(&self, of: impl FnOnce(&mut Venue<Meddled>) -> T) -> T {
