@@ -14,7 +14,7 @@ use ferrocx_nvmf_target::host::{Host, HostError, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
-use ferrocx_nvmf_target::proto::sqe::{Sqe, fabrics, io};
+use ferrocx_nvmf_target::proto::sqe::{Fuse, Sqe, fabrics, io};
 use ferrocx_nvmf_target::proto::status::Status;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -130,6 +130,27 @@ fn a_host_of_memory_alone_does_not_wait() {
         host.shut_down().unwrap();
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         here.until_queues(0);
+    });
+}
+
+/// The first half of a pair whose second never comes does not keep the shutdown from its end.
+#[test]
+fn half_a_pair_does_not_hold_a_shutdown_up() {
+    with_target(|here| {
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let block = keyed(&mr.buf(0..BLOCK).unwrap());
+        let half = Sqe::blocks(io::COMPARE, 0, 1, (1, 1), block).fused(Fuse::First);
+        queue.submit(half).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        assert_eq!(queue.poll().unwrap(), None, "it waits for its second");
+        host.set_property(property::CC, SHUT_DOWN).unwrap();
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::MISSING_FUSED);
+        let begun = Instant::now();
+        while state(&mut host) & property::CSTS_SHST != property::CSTS_SHST_COMPLETE {
+            assert!(begun.elapsed() < LIMIT);
+        }
     });
 }
 

@@ -131,7 +131,7 @@ impl Queue {
 
     /// Whether the controller of an I/O queue takes commands.
     #[inline]
-    pub(super) fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | step | when |
 //! |---|---|
-//! | the first waits, before all others of its queue | until the next command of the queue has come |
+//! | the first waits, before all others of its queue | until the next command has come, or none may |
 //! | the pair stands at the [`Gate`] of its namespace, alone | until what overlaps and came before has ended, on all cores |
 //! | the Compare is carried out and answered | |
 //! | the Write is, behind the same gate | if they were equal; else it ends with "failed fused command" |
@@ -107,7 +107,14 @@ impl Work {
         if it.sqe.fuse() == Fuse::Second {
             return self.look_at_second(qp, link, it);
         }
-        let Some(second) = behind else { return Ok(Next::Wait) };
+        let Some(second) = behind else {
+            if link.queue.is_ready() && !self.is_stopping {
+                return Ok(Next::Wait);
+            }
+            // Nothing that comes now is its second; elsewhere both may do.
+            self.refuse(qp, link, it, Status::MISSING_FUSED)?;
+            return Ok(Next::Answered);
+        };
         if second.fuse() != Fuse::Second {
             self.refuse(qp, link, it, Status::MISSING_FUSED.dnr())?;
             return Ok(Next::Answered);
