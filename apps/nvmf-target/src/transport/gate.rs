@@ -8,6 +8,8 @@
 //! Commands that a core had begun before it knew the gate are not in it. Each core says when it
 //! knows the gate and those have ended ([`Gate::see`]); until all have, no pair goes through.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a namespace: the first, and how many.
@@ -16,10 +18,15 @@ pub(super) type Range = (u64, u64);
 /// All bytes of a namespace, for commands that change what is not known yet.
 pub(super) const EVERYTHING: Range = (0, u64::MAX);
 
+/// What no gate has counted to.
+const NEVER: u64 = u64::MAX;
+
 /// The ranges of a namespace that are being changed.
 #[derive(Debug)]
 pub(super) struct Gate {
     entered: Mutex<Entered>,
+    /// Times that it was opened for somebody: as long as it stays the same, who waits waits.
+    openings: AtomicU64,
     /// Polling cores of the target.
     cores: usize,
 }
@@ -29,7 +36,7 @@ struct Entered {
     next: u64,
     /// Cores that have said that they know of it.
     seen: usize,
-    /// In the order in which they came.
+    /// In the order in which they came, which is that of their numbers.
     list: Vec<Entry>,
 }
 
@@ -38,6 +45,14 @@ struct Entry {
     number: u64,
     range: Range,
     is_alone: bool,
+    /// Those before it that are in its way.
+    blockers: usize,
+}
+
+impl Entry {
+    fn is_in_the_way_of(&self, other: &Self) -> bool {
+        (self.is_alone || other.is_alone) && overlap(self.range, other.range)
+    }
 }
 
 /// The place of a command in a gate, until it is dropped.
@@ -45,12 +60,15 @@ struct Entry {
 pub(super) struct Pass {
     gate: Arc<Gate>,
     number: u64,
+    is_open: Cell<bool>,
+    /// Openings of the gate when it was looked at last.
+    looked_at: Cell<u64>,
 }
 
 impl Gate {
     /// For a target with so many cores.
     pub(super) fn new(cores: usize) -> Self {
-        Self { entered: Mutex::default(), cores }
+        Self { entered: Mutex::default(), openings: AtomicU64::new(0), cores }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entered> {
@@ -60,6 +78,7 @@ impl Gate {
     /// A core changes nothing past it any more: each says so once.
     pub(super) fn see(&self) {
         self.lock().seen += 1;
+        self.openings.fetch_add(1, Ordering::Release);
     }
 
     /// Stands behind all who are there already, alone or among others that are not alone.
@@ -67,30 +86,54 @@ impl Gate {
         let mut entered = self.lock();
         let number = entered.next;
         entered.next += 1;
-        entered.list.push(Entry { number, range, is_alone });
+        let mut entry = Entry { number, range, is_alone, blockers: 0 };
+        entry.blockers = entered.list.iter().filter(|it| it.is_in_the_way_of(&entry)).count();
+        entered.list.push(entry);
         drop(entered);
-        Pass { gate: Arc::clone(self), number }
+        let (is_open, looked_at) = (Cell::new(false), Cell::new(NEVER));
+        Pass { gate: Arc::clone(self), number, is_open, looked_at }
     }
 }
 
 impl Pass {
-    /// Whether nobody is in the way any more. Once it is so it stays so.
+    /// Whether nobody is in the way any more. Once it is so it stays so. It costs a load as long as
+    /// the gate has not been opened for anybody since the last look.
     pub(super) fn is_open(&self) -> bool {
+        let openings = self.gate.openings.load(Ordering::Acquire);
+        if !self.is_open.get() && self.looked_at.replace(openings) != openings {
+            self.is_open.set(self.look());
+        }
+        self.is_open.get()
+    }
+
+    fn look(&self) -> bool {
         let entered = self.gate.lock();
-        let Some(at) = entered.list.iter().position(|it| it.number == self.number) else {
-            return false;
-        };
-        let (before, from) = entered.list.split_at(at);
-        let Some(own) = from.first() else { return false };
-        let is_in_the_way =
-            |it: &Entry| (it.is_alone || own.is_alone) && overlap(it.range, own.range);
-        (!own.is_alone || entered.seen >= self.gate.cores) && !before.iter().any(is_in_the_way)
+        let own = entered.place(self.number).and_then(|at| entered.list.get(at));
+        own.is_some_and(|own| {
+            own.blockers == 0 && (!own.is_alone || entered.seen >= self.gate.cores)
+        })
+    }
+}
+
+impl Entered {
+    fn place(&self, number: u64) -> Option<usize> {
+        self.list.binary_search_by_key(&number, |it| it.number).ok()
     }
 }
 
 impl Drop for Pass {
     fn drop(&mut self) {
-        self.gate.lock().list.retain(|it| it.number != self.number);
+        let mut entered = self.gate.lock();
+        let Some(at) = entered.place(self.number) else { return };
+        let own = entered.list.remove(at);
+        let mut has_opened = false;
+        for it in entered.list[at..].iter_mut().filter(|it| own.is_in_the_way_of(it)) {
+            it.blockers -= 1;
+            has_opened |= it.blockers == 0;
+        }
+        if has_opened {
+            self.gate.openings.fetch_add(1, Ordering::Release);
+        }
     }
 }
 
@@ -123,6 +166,10 @@ mod tests {
         gate.see();
         // A byte beside is no overlap; one byte in common is.
         assert_eq!(open(&[&alone, &behind, &next, &all]), [true, false, false, false]);
+        // As long as nobody leaves nobody asks.
+        let locked = gate.lock();
+        assert_eq!(open(&[&alone, &behind, &next, &all]), [true, false, false, false]);
+        drop(locked);
         drop(alone);
         assert_eq!(open(&[&behind, &next, &all]), [true, true, false]);
         drop(next);
