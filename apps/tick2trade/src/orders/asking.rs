@@ -50,8 +50,10 @@ pub(super) struct Asked {
     is_thrown: bool,
     /// Number of the last mass cancel that was answered.
     all_cancelled_at: u32,
-    /// Rounds in which a request that was sent had no answer.
+    /// Rounds in which a request did not leave, or had no answer; and what they were before the
+    /// last one left.
     looks: u8,
+    looks_before: u8,
     /// The exchange may have orders of ours that are not known here.
     has_strays: bool,
     /// Places of the table before this one were asked to be cancelled by themselves.
@@ -68,9 +70,11 @@ impl Asked {
         self.all_cancelled_at
     }
 
-    /// Whether a request was without an answer for so many rounds; then it has as many again.
+    /// Whether a request did not leave, or was without an answer, for so many rounds; then it has
+    /// as many again.
     pub(super) fn is_silent(&mut self, rounds: u8) -> bool {
-        let waits = self.all().into_iter().any(|ask| matches!(ask, Ask::Sent(_)));
+        // What follows a mass cancel's refusal has not left, either.
+        let waits = self.mass == Ask::Refused || self.all().into_iter().any(|ask| ask.is_open());
         self.looks = if waits { self.looks.saturating_add(1) } else { 0 };
         let is_silent = self.looks > rounds;
         if is_silent {
@@ -141,7 +145,7 @@ impl OrderEntry {
             _ => packet(&EnableOrderEntry { kind: EnableOrderEntry::KIND, urn: urn.into(), firm }),
         };
         *self.asked.all()[at] = Ask::Sent(urn);
-        self.asked.looks = 0;
+        self.asked.looks_before = std::mem::take(&mut self.asked.looks);
         self.next_urn = urn.saturating_add(1);
         Some(packet)
     }
@@ -156,6 +160,7 @@ impl OrderEntry {
                 *next_urn = urn;
             }
         }
+        asked.looks = asked.looks_before;
     }
 
     /// Whether something is to leave.
@@ -213,7 +218,7 @@ impl OrderEntry {
                 *ask = Ask::Due;
             }
         }
-        self.asked.left_from = 0;
+        (self.asked.left_from, self.asked.looks) = (0, 0);
         self.wait_anew();
         self.forget_cancels();
         if self.risk.is_stopped_by(Stop::Killed) || self.risk.is_stopped_by(Stop::Closing) {

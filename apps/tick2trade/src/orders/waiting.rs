@@ -7,7 +7,7 @@
 //! | what is overdue | what follows |
 //! |---|---|
 //! | an order, a replacement, a cancel | everything is cancelled, and no order leaves meanwhile |
-//! | the answer to that | the connection is given up: the next one hears every answer again |
+//! | the answer to that, or its leaving at all | the connection is given up: the next one hears every answer again |
 //! | the same order, although all was cancelled | all is cancelled again, and no order leaves in this session |
 //!
 //! Source: reference 11.1.7, 7.
@@ -63,8 +63,8 @@ pub enum Watched {
     /// This order's answer still is, although everything was cancelled since: everything is to be
     /// cancelled again, and no order leaves any more.
     Lost(u32),
-    /// The answer to a mass cancel, or to what stops or opens order entry, is: the connection is
-    /// to be given up.
+    /// The answer to a mass cancel, or to what stops or opens order entry, is, or it could not leave
+    /// for as long: the connection is to be given up.
     Silent,
 }
 

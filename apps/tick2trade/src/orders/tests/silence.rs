@@ -128,6 +128,53 @@ fn a_mass_cancel_without_an_answer_gives_the_connection_up_and_is_asked_again() 
     assert_eq!((entry.count(), enter(&mut entry, 1)), (0, Ok(4)));
 }
 
+/// The exchange's window is closed, and its heartbeats come: what is to be cancelled does not leave.
+#[test]
+fn a_request_that_cannot_leave_gives_the_connection_up() {
+    // As the engine asks: whenever something came or was looked for.
+    let is_tried = |entry: &mut OrderEntry| {
+        let is_due = entry.due().is_some();
+        entry.due_not_sent();
+        is_due
+    };
+    let rounds = |entry: &mut OrderEntry| {
+        let rounds = (0..100).find(|_| is_tried(entry) && entry.watch() == Watched::Silent);
+        rounds.unwrap_or(100)
+    };
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(rounds_until_overdue(&mut entry).1, Watched::Overdue(1));
+    assert_eq!(rounds(&mut entry), LOOKS);
+    // The next connection has as much time, and what left has it for its answer.
+    resumed(&mut entry, 2);
+    for _ in 0..LOOKS {
+        assert!(is_tried(&mut entry) && entry.watch() == Watched::Fine);
+    }
+    assert_eq!(due(&mut entry), [(b'C', 2)]);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Silent));
+    // A kill, of which a half leaves.
+    let mut entry = self::entry();
+    entry.kill();
+    assert_eq!(rounds(&mut entry), LOOKS);
+    assert_eq!(entry.due().map(|packet| packet[3]), Some(b'C'));
+    all_cancelled(&mut entry, 1);
+    assert_eq!(rounds(&mut entry), LOOKS);
+    // The exchange refuses to cancel all at once, and takes nothing then.
+    let mut entry = self::entry();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.cancel_all();
+    assert_eq!(due(&mut entry), [(b'C', 2)]);
+    assert!(entry.is_asked_refused(2));
+    let rounds = (0..100).find(|_| {
+        assert_eq!(entry.left_by_refusal(), Some(1));
+        entry.cancel(1, 0).unwrap();
+        entry.left_not_sent(1);
+        entry.watch() == Watched::Silent
+    });
+    assert_eq!(rounds, Some(LOOKS.into()));
+}
+
 #[test]
 fn a_large_table_is_looked_at_piece_by_piece() {
     let symbols = vec![Text::new("AAPL").unwrap()];
