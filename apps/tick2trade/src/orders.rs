@@ -266,6 +266,8 @@ pub struct OrderEntry {
     mismatches: u64,
     /// What the order of each place waits for, as the last look found it.
     waits: Box<[Wait]>,
+    /// What the order waited for whose cancel was made last.
+    wait_before: Wait,
     /// Place that is looked at next.
     looked: usize,
     overdue: u64,
@@ -292,6 +294,7 @@ impl OrderEntry {
             trades: Trades::new(),
             mismatches: 0,
             waits: vec![Wait::default(); config.capacity].into(),
+            wait_before: Wait::default(),
             looked: 0,
             overdue: 0,
             asked: Asked::default(),
@@ -480,12 +483,13 @@ impl OrderEntry {
         self.get(urn).ok_or(Refused::Unknown(urn))?;
         let place = self.place(urn);
         let wait = &mut self.waits[place];
+        self.wait_before = *wait;
         if wait.is_for_cancel(urn) {
             self.risk.message(now_ns)?;
         } else {
             self.risk.count_message(now_ns);
+            *wait = Wait::for_cancel(urn);
         }
-        *wait = Wait::for_cancel(urn);
         let cancel = CancelOrder { kind: CancelOrder::KIND, urn: urn.into(), quantity: 0.into() };
         let mut packet = [0; CANCEL_LEN];
         packet[1..soup::HEADER_LEN]

@@ -162,7 +162,7 @@ impl OrderEntry {
         self.risk.restore(order.security as usize, order.side, order.left, order.price);
         let place = self.place(taken.urn);
         self.standing[place] = Some(order);
-        self.answered(taken.urn);
+        self.was_taken(taken.urn);
         Some(order)
     }
 

@@ -63,8 +63,8 @@ pub enum Watched {
     /// This order's answer still is, although everything was cancelled since: everything is to be
     /// cancelled again, and no order leaves any more.
     Lost(u32),
-    /// The answer to a mass cancel, or to what stops or opens order entry, is, or it could not leave
-    /// for as long: the connection is to be given up.
+    /// The answer to a mass cancel, or to what stops or opens order entry, is, or that could not
+    /// leave for as long: the connection is to be given up.
     Silent,
 }
 
@@ -125,11 +125,23 @@ impl OrderEntry {
         self.waits[place] = Wait { urn, what: For::Nothing, looks: 0 };
     }
 
+    /// The exchange took an order. A cancel that it owes an answer to has as much time again.
+    pub(super) fn was_taken(&mut self, urn: u32) {
+        let place = self.place(urn);
+        if self.waits[place].is_for_cancel(urn) {
+            self.waits[place].looks = 0;
+        } else {
+            self.answered(urn);
+        }
+    }
+
     /// A cancel that [`OrderEntry::cancel`] made and the connection did not take never left, and
-    /// counts against no limit. To be called before anything else is sent.
+    /// counts against no limit: the order waits for what it waited for before. To be called before
+    /// anything else is sent.
     pub fn cancel_not_sent(&mut self, urn: u32) {
         self.risk.message_not_sent();
-        self.answered(urn);
+        let place = self.place(urn);
+        self.waits[place] = self.wait_before;
     }
 
     /// The cancels that have no answer were lost.

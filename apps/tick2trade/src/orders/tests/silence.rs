@@ -113,6 +113,36 @@ fn a_cancel_without_an_answer_is_overdue_and_one_that_waits_is_not() {
     }
 }
 
+/// What is owed an answer is owed one still, whatever else is said or does not leave.
+#[test]
+fn neither_an_accepted_nor_a_cancel_that_does_not_leave_is_an_answer_to_another() {
+    // Cancelled before it was accepted, and the exchange passes over the cancel.
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    entry.cancel(1, 0).unwrap();
+    entry.watch();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(1)));
+    // An order without an answer, whose cancel does not leave.
+    let mut entry = self::entry();
+    enter(&mut entry, 100).unwrap();
+    entry.watch();
+    entry.cancel(1, 0).unwrap();
+    entry.cancel_not_sent(1);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS - 1, Watched::Overdue(1)));
+    // A cancel without an answer, and others behind it, which leave or do not.
+    let mut entry = self::entry();
+    enter(&mut entry, 100).unwrap();
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    entry.cancel(1, 0).unwrap();
+    entry.watch();
+    entry.cancel(1, 0).unwrap();
+    entry.watch();
+    entry.cancel(1, 0).unwrap();
+    entry.cancel_not_sent(1);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS - 2, Watched::Overdue(1)));
+}
+
 #[test]
 fn a_mass_cancel_without_an_answer_gives_the_connection_up_and_is_asked_again() {
     let mut entry = entry();
@@ -128,7 +158,7 @@ fn a_mass_cancel_without_an_answer_gives_the_connection_up_and_is_asked_again() 
     assert_eq!((entry.count(), enter(&mut entry, 1)), (0, Ok(4)));
 }
 
-/// The exchange's window is closed, and its heartbeats come: what is to be cancelled does not leave.
+/// The exchange's window is closed, and its heartbeats come: no mass cancel leaves.
 #[test]
 fn a_request_that_cannot_leave_gives_the_connection_up() {
     // As the engine asks: whenever something came or was looked for.
