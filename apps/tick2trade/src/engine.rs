@@ -180,8 +180,20 @@ impl<S: Strategy> Engine<S> {
 
     /// Takes a counted message of the exchange, in its order.
     pub fn answer(&mut self, message: &[u8], now_ns: u64, outbox: &mut impl Outbox) {
+        self.answered(message, false, now_ns, outbox);
+    }
+
+    /// Takes the answer to the query that a session begins with: [`OrderEntry::resume`].
+    pub fn resume(&mut self, message: &[u8], now_ns: u64, outbox: &mut impl Outbox) {
+        self.answered(message, true, now_ns, outbox);
+    }
+
+    fn answered(&mut self, message: &[u8], resumes: bool, now_ns: u64, outbox: &mut impl Outbox) {
         let market = &mut self.market;
         let event = match ouch::Answer::parse(message) {
+            Ok((ouch::Answer::AccountQueryAnswered(known), _)) if resumes => {
+                market.entry.resume(known)
+            }
             Ok((answer, _)) => market.entry.answer(&answer),
             Err(_) => {
                 market.stats.malformed_answers += 1;

@@ -120,6 +120,14 @@ pub struct GatewayStats {
     pub unanswered: u64,
 }
 
+/// A counted message.
+struct Counted<'a> {
+    number: u64,
+    payload: &'a [u8],
+    /// It answers the query that this session began with: order entry opens.
+    opens: bool,
+}
+
 /// Order entry on a send queue.
 #[derive(Debug)]
 pub struct Gateway {
@@ -225,8 +233,11 @@ impl Gateway {
         now_ns: u64,
         engine: &mut Engine<S>,
     ) {
-        self.take(packet, now_ns, |line, _, answer| {
-            engine.answer(answer, now_ns, line);
+        self.take(packet, now_ns, |line, answer| {
+            match answer.opens {
+                true => engine.resume(answer.payload, now_ns, line),
+                false => engine.answer(answer.payload, now_ns, line),
+            }
             Snapshot::GoesOn
         });
     }
@@ -241,18 +252,18 @@ impl Gateway {
         outbox: &mut OrderLine,
     ) {
         outbox.set_now(now_ns);
-        self.take(packet, now_ns, |_, number, message| {
-            engine.snapshot(number, message, now_ns, outbox)
+        self.take(packet, now_ns, |_, message| {
+            engine.snapshot(message.number, message.payload, now_ns, outbox)
         });
     }
 
-    /// Takes a frame; counted messages go to `counted`, with their numbers and the line, until it
-    /// says that it has all, or cannot go on.
+    /// Takes a frame; counted messages go to `counted`, with the line, until it says that it has
+    /// all, or cannot go on.
     fn take(
         &mut self,
         packet: &Packet<'_>,
         now_ns: u64,
-        mut counted: impl FnMut(&mut OrderLine, u64, &[u8]) -> Snapshot,
+        mut counted: impl FnMut(&mut OrderLine, Counted<'_>) -> Snapshot,
     ) {
         let Self { line, inbox, .. } = self;
         line.set_now(now_ns);
@@ -306,14 +317,14 @@ impl Gateway {
                     if !self.config.is_snapshot {
                         self.resume.1 = number.saturating_add(1);
                     }
-                    if payload.first() == Some(&AccountQueryAnswered::KIND)
+                    let opens = payload.first() == Some(&AccountQueryAnswered::KIND)
                         && *state == GatewayState::Replaying
-                        && self.end.is_some_and(|end| number >= end)
-                    {
+                        && self.end.is_some_and(|end| number >= end);
+                    if opens {
                         *state = GatewayState::Open;
                         line.open(true);
                     }
-                    match counted(line, number, payload) {
+                    match counted(line, Counted { number, payload, opens }) {
                         Snapshot::GoesOn => {}
                         Snapshot::Whole => return self.done(Ended::EndOfSession),
                         Snapshot::Broken => {

@@ -172,7 +172,7 @@ pub enum OrderEvent {
     },
     /// The day starts (`S`) or ends (`E`).
     Day(u8),
-    /// A session begins, behind every answer of the day. What was asked on a connection that was
+    /// A session begins, behind every answer of the day: [`OrderEntry::resume`]. What was asked on a connection that was
     /// cut, and not answered, was not heard: orders are gone, cancels have to be asked for again.
     Resumed {
         /// Orders that stood here, and that the exchange never got.
@@ -261,6 +261,8 @@ pub struct OrderEntry {
     standing: Box<[Option<Standing>]>,
     count: usize,
     next_urn: u32,
+    /// The highest number of an order that the exchange took.
+    taken_to: u32,
     trades: Trades,
     risk: Risk,
     mismatches: u64,
@@ -291,6 +293,7 @@ impl OrderEntry {
             standing: vec![None; config.capacity].into(),
             count: 0,
             next_urn: 1,
+            taken_to: 0,
             trades: Trades::new(),
             mismatches: 0,
             waits: vec![Wait::default(); config.capacity].into(),

@@ -42,7 +42,7 @@ impl OrderEntry {
                 self.cancelled(off.urn.get(), off.quantity.get(), off.reason)
             }
             Answer::Rejected(rejected) => self.rejected(rejected.urn.get(), rejected.reason.get()),
-            Answer::AccountQueryAnswered(known) => self.resumed(known.next_urn.get()),
+            Answer::AccountQueryAnswered(known) => self.known(known.next_urn.get()),
             Answer::CancelRejected(off) => {
                 self.answered(off.urn.get());
                 OrderEvent::CancelRejected { urn: off.urn.get() }
@@ -56,14 +56,38 @@ impl OrderEntry {
             Answer::EnableAnswered(on) => self.entry_enabled(on.urn.get(), on.firm),
             _ => OrderEvent::Other,
         };
+        // A reject moves no shares, whosever it is.
+        self.note(event, !matches!(answer, Answer::Rejected(_)));
+        event
+    }
+
+    /// Takes the answer to the query that a session begins with, behind every answer of before: the
+    /// exchange knows of no order from this number on. What was sent with one was lost with its
+    /// connection, before it arrived. One that the exchange took and does not know is a mismatch.
+    pub fn resume(&mut self, answered: &answers::AccountQueryAnswered) -> OrderEvent {
+        let (before, next_urn) = (self.count, answered.next_urn.get());
+        let mut event = self.known(next_urn);
+        if event == OrderEvent::Other {
+            for place in 0..self.standing.len() {
+                if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
+                    self.never_was(order.urn);
+                }
+            }
+            event = OrderEvent::Resumed { lost: before - self.count };
+        }
+        self.ask_again();
+        self.note(event, true);
+        event
+    }
+
+    /// Counts what was said; what does not fit, and may have moved shares, ends order entry.
+    fn note(&mut self, event: OrderEvent, moves_shares: bool) {
         self.told.count(event);
         let is_mismatch = matches!(event, OrderEvent::Mismatch { .. });
         self.mismatches += u64::from(is_mismatch);
-        // A reject moves no shares, whosever it is.
-        if is_mismatch && !matches!(answer, Answer::Rejected(_)) {
+        if is_mismatch && moves_shares {
             self.doubt();
         }
-        event
     }
 
     /// Takes an answer that cannot be read to its end. Its fixed part says all that is needed of
@@ -82,18 +106,13 @@ impl OrderEntry {
         Some(event)
     }
 
-    /// The exchange knows of no order from this number on: what was sent with one was lost with its
-    /// connection, before it arrived.
-    fn resumed(&mut self, next_urn: u32) -> OrderEvent {
-        let before = self.count;
-        for place in 0..self.standing.len() {
-            if let Some(order) = self.standing[place].filter(|order| order.urn >= next_urn) {
-                self.never_was(order.urn);
-            }
+    /// The number that the exchange takes next, as it tells who asks: one above all that it took.
+    fn known(&mut self, next_urn: u32) -> OrderEvent {
+        if next_urn <= self.taken_to {
+            return OrderEvent::Mismatch { urn: self.taken_to };
         }
         self.next_urn = self.next_urn.max(next_urn);
-        self.ask_again();
-        OrderEvent::Resumed { lost: before - self.count }
+        OrderEvent::Other
     }
 
     fn accepted(&mut self, accepted: &answers::Accepted) -> OrderEvent {
@@ -163,6 +182,7 @@ impl OrderEntry {
         let place = self.place(taken.urn);
         self.standing[place] = Some(order);
         self.was_taken(taken.urn);
+        self.taken_to = self.taken_to.max(taken.urn);
         Some(order)
     }
 

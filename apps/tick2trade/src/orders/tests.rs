@@ -556,23 +556,55 @@ fn what_never_arrived_is_taken_off_when_the_session_begins_anew() {
         next_urn: next_urn.into(),
     };
     // All of them arrived: nothing changes.
-    assert_eq!(
-        entry.answer(&Answer::AccountQueryAnswered(&known(5))),
-        OrderEvent::Resumed { lost: 0 }
-    );
+    assert_eq!(entry.resume(&known(5)), OrderEvent::Resumed { lost: 0 });
     assert_eq!((entry.count(), entry.risk().exposure(0)), (4, exposure));
-    assert_eq!(
-        entry.answer(&Answer::AccountQueryAnswered(&known(3))),
-        OrderEvent::Resumed { lost: 2 }
-    );
+    assert_eq!(entry.resume(&known(3)), OrderEvent::Resumed { lost: 2 });
     assert_eq!((entry.count(), entry.next_urn()), (2, 5), "numbers are not used again");
     assert_eq!([1, 2, 3, 4].map(|urn| entry.left(urn)), [Some(100), Some(100), None, None]);
     // The second stands as before: it may be replaced, and cancelled.
     assert_eq!(replace(&mut entry, 2, 50, 1_504_000), Ok(5));
     // Of before a restart: the next number is the exchange's.
-    entry.answer(&Answer::AccountQueryAnswered(&known(90)));
+    entry.resume(&known(90));
     assert_eq!(entry.next_urn(), 90);
     assert_eq!(entry.mismatches(), 0);
+}
+
+/// The exchange took an order, and says later that it has none of its number; or says at any time,
+/// and to nobody who begins a session, which number is next.
+#[test]
+fn what_the_exchange_took_is_not_taken_off_and_what_is_on_its_way_stays() {
+    let known = |next_urn: u32| AccountQueryAnswered {
+        kind: AccountQueryAnswered::KIND,
+        timestamp_ns: 0.into(),
+        next_urn: next_urn.into(),
+    };
+    let live = || {
+        let mut entry = entry();
+        enter(&mut entry, 100).unwrap();
+        entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+        enter(&mut entry, 50).unwrap();
+        (entry.risk().exposure(0), entry)
+    };
+    for resumes in [true, false] {
+        let (exposure, mut entry) = live();
+        let event = match resumes {
+            true => entry.resume(&known(1)),
+            false => entry.answer(&Answer::AccountQueryAnswered(&known(1))),
+        };
+        assert_eq!(event, OrderEvent::Mismatch { urn: 1 });
+        assert_eq!((entry.count(), entry.risk().exposure(0)), (2, exposure));
+        assert!(entry.risk().is_stopped_by(Stop::Doubtful));
+        assert_eq!(entry.due().map(|packet| packet[3]), Some(b'C'));
+    }
+    let (exposure, mut entry) = live();
+    assert_eq!(entry.answer(&Answer::AccountQueryAnswered(&known(2))), OrderEvent::Other);
+    assert_eq!((entry.count(), entry.risk().exposure(0)), (2, exposure));
+    assert_eq!(entry.resume(&known(2)), OrderEvent::Resumed { lost: 1 });
+    // A replacement that the exchange made is one that it took.
+    assert_eq!(replace(&mut entry, 1, 80, 1_504_000), Ok(4));
+    entry.answer(&Answer::Replaced(&replaced(1, 4, 80, 1_504_000, b'L')));
+    assert_eq!(entry.resume(&known(4)), OrderEvent::Mismatch { urn: 4 });
+    assert_eq!(entry.left(4), Some(80));
 }
 
 #[test]

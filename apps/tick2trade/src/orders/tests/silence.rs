@@ -43,8 +43,7 @@ fn enabled(entry: &mut OrderEntry, urn: u32) -> OrderEvent {
 
 fn resumed(entry: &mut OrderEntry, next_urn: u32) -> OrderEvent {
     let (kind, timestamp_ns) = (AccountQueryAnswered::KIND, 0.into());
-    let answer = AccountQueryAnswered { kind, timestamp_ns, next_urn: next_urn.into() };
-    entry.answer(&Answer::AccountQueryAnswered(&answer))
+    entry.resume(&AccountQueryAnswered { kind, timestamp_ns, next_urn: next_urn.into() })
 }
 
 /// What is due: the letters of the packets and their numbers.
