@@ -3,7 +3,8 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, BLOCKS, Here, NQN, PRIVATE, with, with_target};
 use ferrocx::verbs::cm::CmError;
@@ -575,5 +576,42 @@ fn those_who_only_ask_what_there_is_leave_room_for_the_others() {
         there.pop();
         here.until_queues(11);
         drop(Host::open(&here.base, &asks).unwrap());
+    });
+}
+
+/// Zeros are written by the core itself: between those of a host that wants many others are served.
+#[test]
+fn a_flood_of_zeros_leaves_others_their_turn() {
+    const COUNT: usize = 60;
+    with_target(|here| {
+        let host = here.host();
+        let mut flood = host.open_queue(1, 64, 0).unwrap();
+        let mut queue = host.open_queue(2, 16, 0).unwrap();
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let (asked, wait) = channel();
+        let longest = here.begin(move |server| {
+            wait.recv().unwrap();
+            let (mut sum, mut longest, mut idle) = (Duration::ZERO, Duration::ZERO, 0);
+            while idle < 1000 {
+                let begun = Instant::now();
+                idle = if server.poll().unwrap() == 0 { idle + 1 } else { 0 };
+                let took = begun.elapsed();
+                (sum, longest) = (sum + took, longest.max(took));
+            }
+            (sum, longest)
+        });
+        let zeros = Sqe::blocks(io::WRITE_ZEROES, 0, 1, (0, 2048), Sgl::NONE);
+        (0..COUNT).for_each(|_| assert!(flood.submit(zeros).unwrap().is_some()));
+        let read = Sqe::blocks(io::READ, 0, 1, (0, 1), keyed(&mr.buf(0..512).unwrap()));
+        queue.submit(read).unwrap();
+        // All are at the target's port when it looks.
+        std::thread::sleep(Duration::from_millis(300));
+        asked.send(()).unwrap();
+        let (sum, longest) = longest.recv().unwrap();
+        for _ in 0..COUNT {
+            assert_eq!(flood.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        }
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
+        assert!(longest < sum / 4, "a round of {longest:?} of {sum:?}");
     });
 }

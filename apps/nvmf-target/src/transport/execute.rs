@@ -8,11 +8,12 @@ use ferrocx::verbs::{Buf, Failure, Qp, Returned, Wc, WcOpcode};
 use ferrocx_uring::Ring;
 
 use super::drive::Drives;
+use super::effort::{Effort, compare, in_capsule, zero};
 use super::gate::Gate;
 use super::session::{GONE, Link, NEVER, READ_COUNT_SHIFT, Session, Slot, State, Why, wr};
-use super::trouble::{medium_error, same};
+use super::trouble::medium_error;
 use super::{Backend, Buffers, CUT_SHORT, NO_DATA, ServerConfig, Shared, is_io, place};
-use crate::backend::{self, Losses};
+use crate::backend::Losses;
 use crate::controller::io::{self as commands, Data, IoCommand, Kind};
 use crate::controller::{Offer, Queue, Role, Settings, Target};
 use crate::proto::log::Traffic;
@@ -39,6 +40,8 @@ pub(super) struct Work {
     pub(super) drives: Drives,
     /// Somebody waits for a buffer: who comes now stands behind.
     pub(super) is_crowded: bool,
+    /// What the core has done itself in this round.
+    pub(super) effort: Effort,
     /// What a command brings.
     pub(super) page: Vec<u8>,
     /// Queues with requests that the port was not told of.
@@ -144,6 +147,7 @@ impl Work {
             ring: None,
             drives: Drives::default(),
             is_crowded: false,
+            effort: Effort::default(),
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(config.queues as usize),
             unseen: Vec::new(),
@@ -466,11 +470,10 @@ impl Work {
                 let piece = it.recv.as_ref().ok_or(NO_DATA);
                 piece.and_then(|piece| self.check_ranges(&link.queue, it, piece, start, ranges))
             }
+            (Kind::Zero { .. }, _) if !self.effort.has_time() => return self.wait(link, it),
             (Kind::Zero { .. }, _) => {
-                let zeroed = store.backend.direct(offset, len).map_err(|_| Status::WRITE_FAULT);
-                zeroed.and_then(|mut piece| {
-                    backend::zero(&mut piece, 0, len as usize).map_err(|_| NO_DATA)
-                })
+                self.effort.spend(len);
+                zero(&store.backend, offset, len)
             }
             (Kind::Verify, _) => {
                 store.backend.direct(offset, len).map(drop).map_err(|_| Status::READ_ERROR)
@@ -533,7 +536,12 @@ impl Work {
                 let outside = *outside;
                 return self.has_outside_data(qp, link, it, outside);
             }
-            (Some(store), Kind::Compare, Some(index)) => self.compare(&command, store, index),
+            (Some(store), Kind::Compare, Some(index)) => {
+                let given = self.buffers.piece(index, command.len as usize).ok_or(NO_DATA);
+                let done = given.and_then(|given| compare(&command, store, &given));
+                self.effort.spend(command.len);
+                done
+            }
             (Some(_), Kind::Deallocate { ranges }, _) => {
                 let page = link.page(it, 4096).map_err(|_| NO_DATA);
                 page.and_then(|page| self.check_ranges(&link.queue, it, &page, 0, ranges))
@@ -549,13 +557,6 @@ impl Work {
         };
         self.buffers.give_back(it);
         self.end(qp, link, it, done)
-    }
-
-    fn compare(&self, command: &IoCommand, store: &Backend, index: u16) -> Result<(), Status> {
-        let len = command.len as usize;
-        let stored = store.direct(command.offset, command.len).map_err(|_| Status::READ_ERROR)?;
-        let given = self.buffers.piece(index, len).ok_or(NO_DATA)?;
-        same(backend::is_same(&given, 0, &stored, len))
     }
 
     /// A command did not do what it should.
@@ -577,18 +578,4 @@ impl Work {
         let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
         link.answer(qp, it, &cqe)
     }
-}
-
-/// A Write or a Compare whose data came in its capsule.
-fn in_capsule(it: &Slot, store: &Backend, start: usize) -> Result<(), Status> {
-    let command = &it.command;
-    let len = command.len as usize;
-    let stored = store.direct(command.offset, command.len);
-    let mut stored = stored.map_err(|_| medium_error(command.kind))?;
-    let given = it.recv.as_ref().ok_or(NO_DATA)?;
-    let at = SQE_BYTES + start;
-    if command.kind == Kind::Compare {
-        return same(backend::is_same(given, at, &stored, len));
-    }
-    stored.copy_from(0, given, at, len).map_err(|_| NO_DATA)
 }

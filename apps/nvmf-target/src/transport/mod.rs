@@ -26,6 +26,7 @@ mod buffers;
 mod clock;
 mod config;
 mod drive;
+mod effort;
 mod ending;
 mod error;
 mod execute;
@@ -447,6 +448,9 @@ impl Server {
             self.look_at_clock()?;
         }
         self.rounds_to_clock -= 1;
+        if self.work.effort.begin_round() {
+            self.rounds_to_clock = 0;
+        }
         self.work.look_at_offer();
         self.poll_queues()
     }
@@ -465,6 +469,8 @@ impl Server {
         }
         if !self.stalled.is_empty() {
             self.resume();
+            // A core that has something to do does not sleep.
+            done += usize::from(self.work.effort.is_wanted);
         }
         while let Some(index) = self.work.dirty.pop() {
             let Some((qp, session)) = self.sessions.get_mut(index) else { continue };

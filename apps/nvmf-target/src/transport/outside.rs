@@ -63,6 +63,9 @@ impl Work {
         match (kind, data) {
             (Kind::Nothing, _) => self.end(qp, link, it, Ok(())),
             (Kind::Flush, _) => self.push(qp, link, it, (outside, Request::Flush)),
+            (Kind::Zero { .. }, _) if outside == Outside::Whole && !self.effort.has_time() => {
+                self.wait(link, it)
+            }
             (Kind::Zero { is_written: true, .. }, _) => self.write_zeros(qp, link, it, outside),
             // A drive keeps the room of blocks that it may give back: zeros are what counts.
             (Kind::Zero { may_deallocate, .. }, _) => {
@@ -303,8 +306,9 @@ impl Work {
 
     /// Whether the data of a Compare are those of the store, which has been read: into its other
     /// buffer when the data came by READ, into its only one when they came in the capsule.
-    fn compared(&self, it: &Slot, (index, other): (u16, Option<u16>)) -> Result<(), Status> {
+    fn compared(&mut self, it: &Slot, (index, other): (u16, Option<u16>)) -> Result<(), Status> {
         let len = it.command.len as usize;
+        self.effort.spend(it.command.len);
         let one = self.buffers.piece(index, len).ok_or(NO_DATA)?;
         same(match (other, it.command.data) {
             (Some(other), _) => {
@@ -416,6 +420,7 @@ impl Work {
             (Outside::File(_), None) => Err(Refused::Gone),
             (Outside::Drive(drive), _) => self.drives.push(token, drive, &request),
             (Outside::Whole, _) => {
+                self.effort.spend(it.command.len);
                 let result = self.copy(it.command.backend, request);
                 return self.carry_on(qp, link, it, &result);
             }

@@ -46,6 +46,7 @@ impl Server {
     pub(super) fn resume(&mut self) {
         loop {
             self.work.is_crowded = false;
+            self.work.effort.is_wanted = false;
             let mut has_moved = false;
             for _ in 0..self.stalled.len() {
                 let Some(index) = self.stalled.pop_front() else { break };
