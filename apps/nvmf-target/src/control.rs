@@ -4,10 +4,11 @@
 //! Files are opened and memory is allocated here; a core only notes the result. A change is made on
 //! all cores or on none: what fails half-way is taken back.
 
+mod ask;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -31,13 +32,16 @@ use crate::store::{Kept, Prepared, atomic, drive_length, grow, open_file};
 pub use crate::told::{AnaLine, ControllerLine, KeyInfo, NamespaceInfo, SubsystemInfo};
 use crate::transport::{Command, Ready, Server, ServerError};
 
-/// How long a core may take for a command: it looks every millisecond.
+/// How long a core may take for a request: it looks every millisecond.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running target, to be asked and changed.
 #[derive(Debug)]
 pub struct Control {
     pollers: Vec<Producer<Command>>,
+    patience: Duration,
+    /// Cores that may still have a back end, and its place.
+    left: Vec<(usize, usize)>,
     context: RdmaContext,
     pd: Pd,
     max_transfer: usize,
@@ -73,6 +77,8 @@ impl Control {
         let registry = servers[0].registry();
         Self {
             pollers: servers.iter_mut().map(Server::commands).collect(),
+            patience: PATIENCE,
+            left: Vec::new(),
             context: context.clone(),
             pd,
             max_transfer,
@@ -83,6 +89,11 @@ impl Control {
             drives: Drives::new(servers[0].config().drive_timeout),
             keeper: servers[0].keeper(),
         }
+    }
+
+    /// Says how long a core may take for a request: ten seconds if nothing is said.
+    pub fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     /// The NVMe drives behind namespaces. Whoever holds them keeps them open until commands that
@@ -102,29 +113,6 @@ impl Control {
     #[must_use]
     pub fn registry(&self) -> &Arc<Registry> {
         &self.registry
-    }
-
-    /// Lets a core do something, and waits for the result.
-    fn ask<T: Send + 'static>(
-        &mut self,
-        poller: usize,
-        run: impl FnOnce(&mut Server) -> T + Send + 'static,
-    ) -> Result<T> {
-        let (answer, wait) = sync_channel(1);
-        let command = Command::new(move |server| drop(answer.send(run(server))));
-        ensure!(!self.pollers[poller].is_abandoned(), "core {poller} has ended: the target stops");
-        let busy = || anyhow!("core {poller} has too much to do; try again");
-        self.pollers[poller].push(command).map_err(|_| busy())?;
-        let silent = || format!("core {poller} did not answer within {PATIENCE:?}: it has ended");
-        wait.recv_timeout(PATIENCE).with_context(silent)
-    }
-
-    /// Lets the first core, which all changes of the offer go through, do something.
-    fn first<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
-        &mut self,
-        run: impl FnOnce(&mut Server) -> Result<T, E> + Send + 'static,
-    ) -> Result<T> {
-        Ok(self.ask(0, run)??)
     }
 
     /// Lists what is offered.
@@ -200,7 +188,7 @@ impl Control {
         let name = nqn.to_owned();
         let removed = self.first(move |server| server.target_mut().remove_subsystem(&name))?;
         for namespace in removed {
-            self.drop_backend(namespace.backend)?;
+            self.drop_backend(namespace.backend);
             self.forget(nqn, namespace.nsid);
         }
         Ok(())
@@ -217,6 +205,8 @@ impl Control {
     }
 
     fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
+        // Their places may be given out once more.
+        self.drop_left()?;
         let (name, nsid, uuid) = (nqn.to_owned(), config.nsid, config.uuid);
         let (place, twin) = self.first(move |server| {
             let target = server.target();
@@ -243,7 +233,7 @@ impl Control {
             let name = nqn.to_owned();
             let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
             if let Err(error) = self.ask(poller, put).and_then(|done| Ok(done?)) {
-                self.drop_backend(place)?;
+                self.drop_backend(place);
                 self.let_go(&kept);
                 return Err(error);
             }
@@ -271,7 +261,7 @@ impl Control {
             Ok::<_, crate::controller::OfferError>(())
         };
         if let Err(error) = self.first(put) {
-            self.drop_backend(place)?;
+            self.drop_backend(place);
             self.let_go(&kept);
             return Err(error);
         }
@@ -362,13 +352,6 @@ impl Control {
         Ok(Prepared { kept, len_bytes, block_shift, ready })
     }
 
-    fn drop_backend(&mut self, place: usize) -> Result<()> {
-        for poller in 0..self.pollers.len() {
-            self.ask(poller, move |server| server.drop_backend(place))?;
-        }
-        Ok(())
-    }
-
     /// Takes a namespace away; commands under way on it fail. Hosts are told.
     ///
     /// # Errors
@@ -378,7 +361,7 @@ impl Control {
         let name = nqn.to_owned();
         let remove = move |server: &mut Server| server.target_mut().remove_namespace(&name, nsid);
         let removed = self.first(remove)?;
-        self.drop_backend(removed.backend)?;
+        self.drop_backend(removed.backend);
         self.forget(nqn, nsid);
         Ok(())
     }
