@@ -8,12 +8,12 @@
 //! | replaying | the day's answers come; the exchange was asked for the next number | it answers |
 //! | open | orders pass | the connection or the session ends |
 //! | waiting | either ended | [`GatewayConfig::retry_ns`] pass: connecting |
-//! | done | the exchange said that the day is over, or refuses the login for good | - |
+//! | done | the exchange said that the day is over, or refused the login for good | - |
 //! | closed | we logged out: [`Gateway::log_out`] | - |
 //!
-//! A login that is refused before any was taken is refused for good. One of somebody who was logged
-//! in is tried again for a minute: the exchange may not have noticed yet that his last session is
-//! over.
+//! A login that is refused is tried again: the exchange may not have noticed yet that the last
+//! session is over, of a program that was killed, too. It is refused for good when it was for
+//! [`GatewayConfig::timeout_ms`], or, of somebody who was logged in here, for a minute.
 //!
 //! The first login is for what is new only: its answer says how many answers there are. If any of
 //! them was not seen, another connection logs in for the first of those. What an earlier connection
@@ -50,9 +50,11 @@ const MAX_PACKET: usize = 1024;
 /// more than the window that we offer.
 const MAX_BYTES: usize = u16::MAX as usize;
 /// Time between a login that was refused, of somebody who was logged in before, and the next, ns;
-/// and how many are refused in a row before that is for good.
+/// and how long they are refused before that is for good.
 const REFUSED_NS: u64 = 1_000_000_000;
-const REFUSALS: u32 = 60;
+const REFUSED_LONG_NS: u64 = 60_000_000_000;
+/// Tries, beside the first one, of somebody who was not: a wrong password is wrong each time.
+const TRIES: u64 = 5;
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
 /// Ports that connections leave from, one after the other.
@@ -71,7 +73,8 @@ pub struct GatewayConfig {
     pub password: Text<10>,
     /// Time between the end of a connection and the next attempt, ns. Default 100 ms.
     pub retry_ns: u64,
-    /// Silence of the exchange after which its connection counts as dead, ms. Default 15,000.
+    /// Silence of the exchange after which its connection counts as dead, and time for which a first
+    /// login may be refused, ms. Default 15,000.
     pub timeout_ms: u64,
     /// It is a server of snapshots that is asked, for all of one.
     pub is_snapshot: bool,
@@ -143,8 +146,10 @@ pub struct Gateway {
     resume: (soup::Session, u64),
     /// One above the last answer that there was when this session began; `None` until it is known.
     end: Option<u64>,
-    /// Logins that may be refused before that is for good.
-    refusals_left: u32,
+    /// A login was taken.
+    is_known: bool,
+    /// Since when logins are refused.
+    refused_ns: Option<u64>,
     key: RandomState,
     port: u16,
     /// When the session last came nearer to being open, before it is.
@@ -186,7 +191,8 @@ impl Gateway {
             outbox,
             resume: (Text::BLANK, 1),
             end: None,
-            refusals_left: 0,
+            is_known: false,
+            refused_ns: None,
             key,
             port,
             progress_ns: now_ns,
@@ -287,7 +293,7 @@ impl Gateway {
                 }
                 ClientEvent::LoggedIn { session, next } => {
                     *state = GatewayState::Replaying;
-                    self.refusals_left = REFUSALS;
+                    (self.is_known, self.refused_ns) = (true, None);
                     self.progress_ns = now_ns;
                     if self.config.is_snapshot {
                         continue;
@@ -459,11 +465,16 @@ impl Gateway {
             Ended::EndOfSession => return self.done(ended),
             Ended::Rejected(_) => {
                 self.stats.rejected += 1;
-                let Some(left) = self.refusals_left.checked_sub(1) else {
-                    return self.done(ended);
+                let timeout_ns = self.config.timeout_ms.saturating_mul(MS);
+                let (long_ns, pause_ns) = match self.is_known {
+                    true => (REFUSED_LONG_NS, REFUSED_NS),
+                    false => (timeout_ns, timeout_ns / TRIES),
                 };
-                self.refusals_left = left;
-                return self.wait_for(REFUSED_NS.max(self.config.retry_ns), now_ns);
+                let since_ns = *self.refused_ns.get_or_insert(now_ns);
+                if now_ns.saturating_sub(since_ns) >= long_ns {
+                    return self.done(ended);
+                }
+                return self.wait_for(pause_ns.max(self.config.retry_ns), now_ns);
             }
             Ended::Silent => self.stats.silent += 1,
             Ended::Protocol(_) => self.stats.broken += 1,

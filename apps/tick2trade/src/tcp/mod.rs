@@ -36,6 +36,8 @@
 //! | segments of them | [`Config::send_segments`] |
 //! | window offered to the peer | [`Config::window`], at most 65,535 |
 //! | pieces kept in front of a hole | 8 |
+//! | answers to segments that a stranger could have sent | 10 a second |
+//! | acknowledgments of what came again, beside those | 10 a second |
 
 mod config;
 mod reassembly;
@@ -64,7 +66,7 @@ pub use seq::Seq;
 const DUPLICATES: u32 = 3;
 /// The segment size of a peer that says none. Source: RFC 9293, 3.7.1.
 const DEFAULT_MSS: u16 = 536;
-/// Challenge acknowledgments at most in [`CHALLENGE_NS`]. Source: RFC 5961, 7.
+/// Answers at most to what a stranger could have sent, in [`CHALLENGE_NS`]. Source: RFC 5961, 7.
 const CHALLENGES: u32 = 10;
 const CHALLENGE_NS: u64 = 1_000_000_000;
 /// Bytes in front of a payload at most: Ethernet, a VLAN tag, IPv6, TCP and its option.
@@ -99,8 +101,11 @@ pub struct Client {
     probe_at: Option<u64>,
     /// When an acknowledgment is due.
     ack_at: Option<u64>,
-    /// When the peer is asked for its window, that refused bytes.
+    /// When another is due to a peer that may have missed the last ones.
+    repeat_ack_at: Option<u64>,
+    /// When the peer is asked for its window, that refused bytes, and how long after the last time.
     ask_window_at: Option<u64>,
+    ask_window_ns: u64,
     ends_at: Option<u64>,
     /// Since when nothing was acknowledged.
     silent_since: u64,
@@ -155,7 +160,9 @@ impl Client {
             resend_at: None,
             probe_at: None,
             ack_at: None,
+            repeat_ack_at: None,
             ask_window_at: None,
+            ask_window_ns: 0,
             ends_at: None,
             silent_since: now_ns,
             duplicates: 0,
@@ -200,7 +207,7 @@ impl Client {
     fn end(&mut self, how: Closed) {
         self.state = State::Closed(how);
         (self.resend_at, self.probe_at, self.ack_at) = (None, None, None);
-        (self.ask_window_at, self.ends_at) = (None, None);
+        (self.repeat_ack_at, self.ask_window_at, self.ends_at) = (None, None, None);
     }
 
     /// Whether the peer owes us something: an answer, or its end after ours.
@@ -243,12 +250,14 @@ impl Client {
             }
         }
         if due(self.ask_window_at) {
-            // A place that was acknowledged long ago: the peer has to say where it stands.
-            self.ask_window_at = Some(now_ns + self.rtt.timeout_ns().max(1_000_000));
+            // A place that was acknowledged long ago: the peer has to say where it stands. Each
+            // time later. Source: RFC 9293, 3.8.6.1.
+            self.ask_window_ns = (2 * self.ask_window_ns).min(self.config.max_timeout_ns);
+            self.ask_window_at = Some(now_ns + self.ask_window_ns);
             let old = Seq(self.unacknowledged.0.wrapping_sub(1));
             self.emit(ACK, old, None, false, &mut emit);
         }
-        if due(self.ack_at) {
+        if due(self.ack_at) || due(self.repeat_ack_at) {
             self.emit(ACK, self.next, None, false, emit);
         }
     }
@@ -261,6 +270,7 @@ impl Client {
             self.resend_at,
             self.probe_at,
             self.ack_at,
+            self.repeat_ack_at,
             self.ask_window_at,
             self.ends_at,
             gives_up,

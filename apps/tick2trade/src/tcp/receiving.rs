@@ -1,7 +1,7 @@
 //! What comes in: acknowledgments, bytes, ends, and what no honest peer sends.
 
-use ferrocx_net::packet::Packet;
 use ferrocx_net::packet::tcp::Segment;
+use ferrocx_net::packet::{Headers, Packet, Transport};
 
 use super::{
     ACK, CHALLENGE_NS, CHALLENGES, Client, Closed, DEFAULT_MSS, DUPLICATES, FIN, RST, SYN, Seq,
@@ -23,14 +23,44 @@ impl Client {
             == (self.config.remote, self.config.local)
             && !matches!(self.state, State::Closed(_));
         let Some(segment) = packet.tcp().filter(|_| is_ours) else {
-            self.stats.refused += 1;
-            return;
+            return self.disown(packet, now_ns, emit);
         };
         self.stats.received += 1;
         if self.state == State::SynSent {
             self.answered(&segment, now_ns, emit);
         } else {
             self.arrived(&segment, now_ns, deliver, emit);
+        }
+    }
+
+    /// A segment of no connection that there is: the peer of one that was, and that it holds for
+    /// open, hears that it is over. Source: RFC 9293, 3.10.7.1.
+    #[cold]
+    fn disown(&mut self, packet: &Packet<'_>, now_ns: u64, mut emit: impl FnMut(&[u8])) {
+        self.stats.refused += 1;
+        let is_of_peer = packet.source() == self.config.remote
+            && packet.destination().ip() == self.config.local.ip();
+        let Some(segment) = packet.tcp().filter(|segment| is_of_peer && !segment.has(RST)) else {
+            return;
+        };
+        if !self.may_answer(now_ns) {
+            return;
+        }
+        let more = u32::from(segment.has(SYN)) + u32::from(segment.has(FIN));
+        let end = Seq(segment.sequence()).add(segment.payload.len() as u32 + more);
+        let (flags, sequence, acknowledgment) = match segment.acknowledgment() {
+            Some(place) => (RST, place, 0),
+            None => (ACK | RST, 0, end.0),
+        };
+        let (window, max_segment) = (0, None);
+        let transport = Transport::Tcp { sequence, acknowledgment, flags, window, max_segment };
+        let headers = Headers { source: packet.destination(), transport, ..self.config.headers() };
+        self.scratch.clear();
+        self.scratch.resize(headers.len_bytes(), 0);
+        // Both ends are of one family: `check` saw to it.
+        if headers.write(&mut self.scratch).is_ok() {
+            self.stats.sent += 1;
+            emit(&self.scratch);
         }
     }
 
@@ -84,7 +114,7 @@ impl Client {
         if !self.is_acceptable(segment) {
             if !segment.has(RST) {
                 self.stats.refused += u64::from(segment.payload.is_empty());
-                self.emit(ACK, self.next, None, false, emit);
+                self.repeat_ack(now_ns, emit);
             }
             return;
         }
@@ -140,14 +170,31 @@ impl Client {
     /// Answers what a stranger could have sent. Source: RFC 5961, 3 to 5.
     fn challenge(&mut self, now_ns: u64, emit: impl FnMut(&[u8])) {
         self.stats.refused += 1;
+        if self.may_answer(now_ns) {
+            self.emit(ACK, self.next, None, false, emit);
+        }
+    }
+
+    /// Says again where this end stands, to a peer that may have missed it: at once, or with all
+    /// that asked for it meanwhile. Source: RFC 9293, 3.10.7.4; RFC 5961, 7.
+    fn repeat_ack(&mut self, now_ns: u64, emit: impl FnMut(&[u8])) {
+        if self.may_answer(now_ns) {
+            self.emit(ACK, self.next, None, false, emit);
+        } else {
+            let pause_ns = CHALLENGE_NS / u64::from(CHALLENGES);
+            self.repeat_ack_at.get_or_insert(now_ns.saturating_add(pause_ns));
+        }
+    }
+
+    /// Whether what a stranger could have sent may be answered still. Source: RFC 5961, 7.
+    fn may_answer(&mut self, now_ns: u64) -> bool {
         let (since, count) = &mut self.challenges;
         if now_ns.saturating_sub(*since) >= CHALLENGE_NS {
             (*since, *count) = (now_ns, 0);
         }
-        if *count < CHALLENGES {
-            *count += 1;
-            self.emit(ACK, self.next, None, false, emit);
-        }
+        let may = *count < CHALLENGES;
+        *count += u32::from(may);
+        may
     }
 
     /// The peer has everything before `place`.

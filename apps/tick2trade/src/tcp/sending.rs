@@ -69,7 +69,10 @@ impl Client {
         }
         if len > self.peer_room() as usize {
             // An update of the window may be lost: it is asked for.
-            self.ask_window_at.get_or_insert(now_ns + self.rtt.timeout_ns());
+            if self.ask_window_at.is_none() {
+                self.ask_window_ns = self.rtt.timeout_ns().max(1_000_000);
+                self.ask_window_at = Some(now_ns + self.ask_window_ns);
+            }
             return Err(Refused::Window);
         }
         if len > self.room() as usize {
@@ -142,7 +145,7 @@ impl Client {
         let written = headers.write(&mut self.scratch);
         debug_assert_eq!(written, Ok(()));
         if flags & ACK != 0 {
-            self.ack_at = None;
+            (self.ack_at, self.repeat_ack_at) = (None, None);
         }
         self.stats.sent += 1;
         emit(&self.scratch);

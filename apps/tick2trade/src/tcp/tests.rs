@@ -410,6 +410,112 @@ fn challenges_are_ten_a_second() {
     assert_eq!(said, 20);
 }
 
+/// What of an old connection comes from the peer ends it there; what comes from others does not.
+#[test]
+fn a_connection_that_is_no_more_is_reset_where_the_peer_stands() {
+    let mut world = World::new(config(), vec![], vec![], 1000);
+    world.open();
+    let with = |flags: u8, ends: (SocketAddr, SocketAddr), bytes: &[u8]| {
+        let transport = Transport::Tcp {
+            sequence: 700,
+            acknowledgment: if flags & ACK == 0 { 0 } else { 900 },
+            flags,
+            window: 1000,
+            max_segment: None,
+        };
+        let (source, destination) = ends;
+        let headers = Headers { source, destination, transport, ..config().headers() };
+        let mut frame = vec![0; headers.len_bytes()];
+        frame.extend(bytes);
+        headers.write(&mut frame).unwrap();
+        frame
+    };
+    let said = |client: &mut Client, now, frame: &[u8]| {
+        let mut said = Vec::new();
+        let packet = Packet::parse(frame).unwrap();
+        client.receive(&packet, now, |_| panic!("delivered"), |frame| said.push(frame.to_vec()));
+        said.into_iter()
+            .map(|frame| {
+                let packet = Packet::parse(&frame).unwrap();
+                assert_eq!(packet.destination(), ends().1);
+                let segment = packet.tcp().unwrap();
+                let flags = flags_of(&frame);
+                (packet.source().port(), flags, segment.sequence(), segment.acknowledgment())
+            })
+            .collect::<Vec<_>>()
+    };
+    let (old, peer) = (SocketAddr::new(ends().0.ip(), 39_999), ends().1);
+    let client = &mut world.client;
+    assert_eq!(said(client, S, &with(ACK, (peer, old), b"beat")), [(39_999, RST, 900, None)]);
+    let end = Some(700 + 1 + 4);
+    assert_eq!(said(client, S, &with(FIN, (peer, old), b"beat")), [(39_999, ACK | RST, 0, end)]);
+    assert_eq!(said(client, S, &with(RST, (peer, old), b"")), []);
+    let other = SocketAddr::new(peer.ip(), 9_001);
+    assert_eq!(said(client, S, &with(ACK, (other, old), b"")), []);
+    let elsewhere = SocketAddr::new("192.0.2.9".parse().unwrap(), 40_000);
+    assert_eq!(said(client, S, &with(ACK, (peer, elsewhere), b"")), []);
+    assert_eq!(client.state(), State::Established);
+    let beats = (0..20).map(|_| said(client, 2 * S, &with(ACK, (peer, old), b"beat")).len());
+    assert_eq!(beats.sum::<usize>(), 10, "ten a second");
+    // Its own, once it is over.
+    client.abort(|_| ());
+    let own = said(client, 3 * S, &with(ACK, (peer, ends().0), b"beat"));
+    assert_eq!(own, [(40_000, RST, 900, None)]);
+}
+
+/// Old segments, of a peer that missed what they were acknowledged by: it hears at once, and of
+/// many once more.
+#[test]
+fn what_comes_again_is_acknowledged_ten_times_a_second_and_once_behind_that() {
+    let mut world = World::new(config(), vec![], vec![], 1000);
+    world.open();
+    let old = forge(&world.client, ACK, -5, 0, b"old");
+    let now = world.now + S;
+    let mut said = 0;
+    for _ in 0..50 {
+        world.client.receive(&Packet::parse(&old).unwrap(), now, |_| (), |_| said += 1);
+    }
+    assert_eq!(said, 10);
+    assert!(world.client.poll_at().is_some_and(|at| at <= now + 100 * MS));
+    world.client.poll(now + 100 * MS, |frame| {
+        assert_eq!(flags_of(frame), ACK);
+        said += 1;
+    });
+    assert_eq!(said, 11);
+    assert!(world.client.poll_at().is_none_or(|at| at > now + S));
+}
+
+/// A peer that takes nothing for a long time is asked, and ever more seldom.
+#[test]
+fn a_window_that_stays_closed_is_asked_for_ever_more_seldom() {
+    let mut world = World::new(config(), vec![], vec![], 1000);
+    world.open();
+    let closed = Headers {
+        source: ends().1,
+        destination: ends().0,
+        transport: Transport::Tcp {
+            sequence: world.client.expected.0,
+            acknowledgment: world.client.next.0,
+            flags: ACK,
+            window: 0,
+            max_segment: None,
+        },
+        ..config().headers()
+    };
+    let mut frame = vec![0; closed.len_bytes()];
+    closed.write(&mut frame).unwrap();
+    world.client.receive(&Packet::parse(&frame).unwrap(), world.now, |_| (), |_| ());
+    assert_eq!(world.client.send(b"order", world.now, |_| ()), Err(Refused::Window));
+    let (mut now, mut asked) = (world.now, vec![world.now]);
+    while now < 100 * S {
+        now = world.client.poll_at().unwrap();
+        world.client.poll(now, |_| asked.push(now));
+    }
+    let waits: Vec<_> = asked.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(waits[0] < 10 * MS && waits.len() < 25, "{waits:?}");
+    assert!(waits.windows(2).all(|pair| pair[1] == (2 * pair[0]).min(10 * S)), "{waits:?}");
+}
+
 #[test]
 fn bad_configurations_say_what_is_possible() {
     let why = |config| Client::connect(config, Seq(0), 0, |_| panic!()).unwrap_err().to_string();
