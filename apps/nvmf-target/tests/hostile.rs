@@ -328,6 +328,8 @@ fn wrong_admin_commands_get_their_status() {
             (feature(admin::SET_FEATURES, 0x07, 0xffff_0000), field),
             (feature(admin::SET_FEATURES, 0x0b, 1 << 20), field),
             (feature(admin::SET_FEATURES, 0x02, 0), field),
+            (feature(admin::SET_FEATURES, 0x06, 0), Status::NOT_CHANGEABLE.dnr()),
+            (feature(admin::SET_FEATURES, 0x06, 1), Status::SUCCESS),
             (feature(admin::SET_FEATURES, 0x81, 0), Status::SEQUENCE.dnr()),
             (feature(admin::GET_FEATURES, 0x81, 0), field),
             (feature(admin::GET_FEATURES, 0x07 | 1 << 8, 0), field),

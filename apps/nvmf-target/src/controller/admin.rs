@@ -370,6 +370,11 @@ impl Target {
                 let less_one = u64::from(controller.granted - 1);
                 Ok((less_one << 16 | less_one, None))
             }
+            // What is written may be in a cache: nothing turns that off.
+            fid::WRITE_CACHE if !is_discovery => match value & 1 {
+                1 => Ok((0, None)),
+                _ => Err(Status::NOT_CHANGEABLE.dnr()),
+            },
             // There is no temperature to compare with.
             fid::TEMPERATURE if !is_discovery => Ok((0, None)),
             fid::RESERVATION_NOTICES if !is_discovery => {

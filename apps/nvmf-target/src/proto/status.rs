@@ -65,6 +65,8 @@ impl Status {
     pub const INVALID_LOG: Self = Self(0x109);
     /// The feature cannot be saved.
     pub const NOT_SAVEABLE: Self = Self(0x10d);
+    /// The feature has one value alone.
+    pub const NOT_CHANGEABLE: Self = Self(0x10e);
     /// Connect: a record format that is not known.
     pub const CONNECT_FORMAT: Self = Self(0x180);
     /// Connect: the controller cannot take it now.
@@ -154,6 +156,7 @@ impl Status {
             Self::AER_LIMIT => "too many event requests",
             Self::INVALID_LOG => "invalid log page",
             Self::NOT_SAVEABLE => "feature is not saveable",
+            Self::NOT_CHANGEABLE => "feature is not changeable",
             Self::CONNECT_FORMAT => "Connect: unknown format",
             Self::CONNECT_BUSY => "Connect: controller busy",
             Self::CONNECT_PARAMETER => "Connect: invalid parameter",

@@ -308,6 +308,11 @@ impl Reservation {
 
     fn preempt(&mut self, hostid: &HostId, kind: Kind, key: u64) -> Result<Told, Status> {
         let takes_all = matches!(self.held, Some((held, _)) if held.is_of_all() && key == 0);
+        // Key 0 names all, where all hold it.
+        let is_of_one = matches!(self.held, Some((held, _)) if !held.is_of_all());
+        if key == 0 && is_of_one && self.registrants.iter().all(|it| it.key != 0) {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
         let takes_held = match self.held {
             Some((held, _)) if held.is_of_all() => takes_all,
             Some((_, holder)) => self.key_of(&holder) == Some(key),

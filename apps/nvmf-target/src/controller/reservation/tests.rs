@@ -171,3 +171,23 @@ fn whoever_registers_says_whether_it_outlives_the_target() {
     it.register(&A, 2 << 30, (0, 1)).unwrap();
     assert!(!it.persists());
 }
+
+/// Key 0 stands for all of them where all hold the reservation, and for nobody where one does.
+#[test]
+fn key_0_preempts_all_or_is_wrong() {
+    let preempt = |it: &mut Reservation| it.acquire(&B, 1 << 8 | 1, (2, 0));
+    for kind in [Kind::WriteExclusive, Kind::ExclusiveAccessRegistrants] {
+        let mut it = registered(&[A, B]);
+        acquire(&mut it, &A, kind).unwrap();
+        assert_eq!(preempt(&mut it), Err(Status::INVALID_FIELD.dnr()), "{kind:?}");
+        assert!(it.holds(&A));
+    }
+    let mut it = registered(&[A, B]);
+    assert_eq!(preempt(&mut it), Err(STATUS), "nobody holds it");
+    // A key that was registered is one.
+    let mut it = registered(&[B]);
+    it.register(&A, 0, (0, 0)).unwrap();
+    it.acquire(&A, 1 << 8, (0, 0)).unwrap();
+    preempt(&mut it).unwrap();
+    assert!(it.holds(&B));
+}
