@@ -105,6 +105,48 @@ fn a_reservation_keeps_another_host_from_writing() {
     });
 }
 
+/// Switched off and on, a controller has no notices, and wants all kinds of them.
+#[test]
+fn a_controller_that_begins_anew_has_no_notices() {
+    with_target(|here| {
+        let other = HostConfig {
+            hostnqn: "nqn.2014-08.org.nvmexpress:uuid:f0e0d0c0-0000-4000-8000-000000000002".into(),
+            hostid: [0x22; 16],
+            ..HostConfig::new(NQN)
+        };
+        let mut host = here.host();
+        let other_host = Host::connect(&here.base, &other).unwrap();
+        let mut his = other_host.open_queue(1, 32, 0).unwrap();
+        let preempted = |host: &mut Host, his: &mut HostQueue| {
+            let mut mine = host.open_queue(1, 32, 0).unwrap();
+            assert_eq!(reserve(&mut mine, io::RESERVATION_REGISTER, 0, &[0, 1]), Status::SUCCESS);
+            let preempt = KIND | 1;
+            assert_eq!(reserve(his, io::RESERVATION_ACQUIRE, preempt, &[2, 1]), Status::SUCCESS);
+        };
+        assert_eq!(reserve(&mut his, io::RESERVATION_REGISTER, 0, &[0, 2]), Status::SUCCESS);
+        preempted(&mut host, &mut his);
+        let of = |opcode, value: u32| Sqe {
+            nsid: 1.into(),
+            cdw10: 0x82.into(),
+            cdw11: value.into(),
+            ..Sqe::new(opcode, 0, Sgl::NONE)
+        };
+        // Of the other kinds it hears no more.
+        let set = of(admin::SET_FEATURES, 0xc);
+        host.done("Set Features", set).unwrap();
+        let get = of(admin::GET_FEATURES, 0);
+        let mask = |host: &mut Host| host.done("Get Features", get).unwrap().result.get();
+        assert_eq!(mask(&mut host), 0xc);
+        host.enable().unwrap();
+        assert_eq!(mask(&mut host), 0);
+        assert_eq!(host.log(lid::RESERVATION, 0, 64).unwrap(), [0; 64]);
+        host.set_feature(0x07, 0).unwrap();
+        preempted(&mut host, &mut his);
+        let log = host.log(lid::RESERVATION, 0, 64).unwrap();
+        assert_eq!(log[..10], [1, 0, 0, 0, 0, 0, 0, 0, 1, 0], "the first");
+    });
+}
+
 /// The report of a host with 70 controllers has 64 bytes for itself and for each of them: more than
 /// a page. Hosts say how much room they have, up to the largest transfer.
 #[test]

@@ -271,8 +271,12 @@ impl Controller {
         self.tell(outbox);
     }
 
-    /// The controller was switched off: it begins anew with no event wanted, told or to be told.
+    /// The controller was switched off: it begins anew with no event wanted, told or to be told, and
+    /// with no notice of reservations: their log is empty then, and counts from its beginning.
+    /// Source: NVM Express base 1.4, "Reservation Notification", "Reservation Notification Mask".
     pub(super) fn forget_events(&mut self) {
+        (self.notice_count, self.notices) = (0, VecDeque::new());
+        self.unwanted = BTreeMap::new();
         (self.enabled, self.pending, self.masked) = (0, 0, 0);
         self.changed = Some(Vec::new());
     }
