@@ -86,3 +86,27 @@ fn it_is_the_same_by_ipv6() {
         assert_eq!(to.to_vec(), [0x66; BLOCK]);
     });
 }
+
+/// Whoever asks what there is may have any name: sums are kept by name of those alone who got in.
+#[test]
+fn who_only_asked_leaves_no_sums_of_its_own() {
+    with_target(|here| {
+        for number in 0..4 {
+            let hostnqn = format!("nqn.2014-08.a:stranger-{number}");
+            let config = HostConfig { hostnqn, ..HostConfig::new(DISCOVERY_NQN) };
+            let mut host = Host::open(&here.base, &config).unwrap();
+            host.property(property::CSTS).unwrap();
+            drop(host);
+            here.until_queues(0);
+        }
+        let host = here.host();
+        let queue = host.open_queue(1, 16, 0).unwrap();
+        drop((queue, host));
+        here.until_queues(0);
+        let snapshot = here.change(|server| server.registry().snapshot());
+        let names: Vec<&str> = snapshot.hosts.iter().map(|it| &*it.host).collect();
+        let name = HostConfig::new(NQN).hostnqn;
+        assert_eq!(names, [&*name, "others"]);
+        assert!(snapshot.hosts.iter().all(|it| it.moved.commands > 0));
+    });
+}

@@ -508,6 +508,19 @@ impl Target {
         Some(self.info_of(controller))
     }
 
+    /// Whether the host of a queue was let in to a subsystem, by its key if it has one: discovery
+    /// lets everybody in.
+    #[must_use]
+    pub fn is_known(&self, queue: &Queue) -> bool {
+        let is_in = match queue.role {
+            Role::Admin(at) => self.controller(at).is_some_and(|it| it.subsystem.is_some()),
+            Role::Io(_) => true,
+            // Only an I/O queue is disconnected by a command.
+            Role::Unconnected => queue.has_left(),
+        };
+        is_in && queue.is_authenticated()
+    }
+
     fn info_of<'a>(&'a self, controller: &'a Controller) -> ControllerInfo<'a> {
         let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
         ControllerInfo {

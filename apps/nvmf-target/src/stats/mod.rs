@@ -162,11 +162,20 @@ impl Registry {
 
     /// Takes a queue away; what it moved stays among its host's sums.
     pub fn remove_queue(&self, stats: &Arc<QueueStats>) {
+        self.remove(stats, &stats.name.host);
+    }
+
+    /// Takes a queue away whose host was let in nowhere: any names would have sums of their own, and
+    /// there is room for so many.
+    pub fn remove_stranger(&self, stats: &Arc<QueueStats>) {
+        self.remove(stats, OTHERS);
+    }
+
+    fn remove(&self, stats: &Arc<QueueStats>, host: &str) {
         // Whoever adds both up finds it in one of them.
         let mut queues = lock(&self.queues);
         let mut ended = lock(&self.ended);
         queues.retain(|it| !Arc::ptr_eq(it, stats));
-        let host = &stats.name.host;
         let is_kept = ended.contains_key(host) || ended.len() < MAX_HOSTS;
         let host = if is_kept { host } else { OTHERS };
         ended.entry(host.into()).or_default().add(&stats.moved.read());

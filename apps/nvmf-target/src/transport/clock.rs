@@ -230,7 +230,10 @@ impl Server {
         );
         link.publish();
         if let Some(stats) = &link.stats {
-            self.shared.registry.remove_queue(stats);
+            match target.is_known(&link.queue) {
+                true => self.shared.registry.remove_queue(stats),
+                false => self.shared.registry.remove_stranger(stats),
+            }
         }
         target.closed(&mut link.queue);
         target.exit(link.queue.peer);
