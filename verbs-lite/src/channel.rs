@@ -4,10 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ferrocx_core::CompletionEvents;
+use ferrocx_core::{CompletionEvents, Notify};
 
 use crate::context::RdmaContext;
-use crate::cq::{Cq, Notify, Room};
+use crate::cq::{Cq, Room};
 use crate::error::VerbsError;
 use crate::seats::{MAX_QUEUES, Seats};
 

@@ -1,6 +1,6 @@
 //! [`RdmaContext`]: what a device can do for RDMA, and its addresses.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +26,6 @@ use crate::uar::UarPool;
 const ATOMICS: u32 = atomic_operations::COMPARE_SWAP | atomic_operations::FETCH_ADD;
 /// Looks in a row at which the firmware waited before that is called neglect.
 const LOOKS_OF_NEGLECT: u32 = 2;
-/// Low byte of the first key that is made.
-const FIRST_VARIANT: u8 = 0x5a;
 /// Bits of the prefix of a link-local address.
 const LINK_LOCAL_PREFIX: u8 = 64;
 /// Units of 16 bytes that a send request needs besides its gather list: control, address vector.
@@ -126,8 +124,6 @@ pub(crate) struct ContextCore {
     pub(crate) receivers: Receivers,
     /// Keys whose requests have not ended.
     pub(crate) posted: Posted,
-    /// Low byte of the next key that is made.
-    variant: AtomicU8,
     /// Looks in a row at which the firmware waited for an answer.
     looks: AtomicU32,
 }
@@ -148,7 +144,6 @@ impl ContextCore {
         let attr = attributes(device, lkey)?;
         enable_roce(device, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
-        let variant = AtomicU8::new(FIRST_VARIANT);
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
         let core = Self {
             id: unique_domain(),
@@ -161,7 +156,6 @@ impl ContextCore {
             uars: Mutex::default(),
             receivers: Receivers::default(),
             posted: Posted::default(),
-            variant,
             looks: AtomicU32::new(0),
         };
         let link_local = GidConfig {
@@ -180,16 +174,6 @@ impl ContextCore {
 
     pub(crate) fn hca(&self) -> &HcaCap {
         self.device.hca_cap()
-    }
-
-    /// Low byte for a new key: another one each time, because the device gives the index of a key
-    /// that was destroyed to the next one, and peers may still know the old key. Never 0, so that
-    /// a bare index is no key.
-    pub(crate) fn next_variant(&self) -> u8 {
-        match self.variant.fetch_add(1, Ordering::Relaxed) {
-            0 => self.next_variant(),
-            variant => variant,
-        }
     }
 
     /// A doorbell register for a queue pair.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
-use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle};
+use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle, Notify};
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
@@ -50,15 +50,6 @@ impl CqCore {
     pub(crate) fn number(&self) -> u32 {
         self.handle.number()
     }
-}
-
-/// Completions that an armed queue wakes its waiter for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Notify {
-    /// Any completion.
-    Next,
-    /// Receives that the sender asked a solicited event for, and failures.
-    Solicited,
 }
 
 /// A completion queue. Belongs to one core at a time: polling takes `&mut self`, allocates nothing,
@@ -329,7 +320,7 @@ impl Cq {
     /// [`CompletionChannel`](crate::CompletionChannel).
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&self, what: Notify) {
-        self.armer.arm(self.ring.consumer_index(), what == Notify::Solicited);
+        self.armer.arm(self.ring.consumer_index(), what);
     }
 
     /// Notes that an event of this queue was taken from its channel; arm it again after this.

@@ -131,7 +131,7 @@ mod xrcd;
 
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
-pub use cq::{Completion, Cq, Notify};
+pub use cq::{Completion, Cq};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{
     BoundKey, FastReg, FastRegMr, FreeKey, KeySlot, KeyState, ListLayout, MrState, PageList,
@@ -153,4 +153,4 @@ pub use window::{BindMw, BindUntyped, BoundMw, Mw, MwKind, UntypedMw};
 pub use wr::{AddressHandle, InvalidatedRkey, RecvInfo, SendFlags, SendOp, SendWr, WcOpcode};
 pub use xrc::Xrcd;
 
-pub use ferrocx_core::Background;
+pub use ferrocx_core::{Background, Notify};

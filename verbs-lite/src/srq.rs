@@ -26,7 +26,7 @@ use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ferrocx_core::wq::SharedRing;
+use ferrocx_core::wq::{RecvSize, SharedRing};
 use ferrocx_core::{Device, Handle};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::srq::{ARM_XRC_SRQ_LWM, ArmXrcSrq};
@@ -161,20 +161,19 @@ impl Pd {
     #[doc(alias = "ibv_create_srq")]
     pub fn create_srq<B: Buffers>(&self, config: &SrqConfig) -> Result<Srq<B>, VerbsError> {
         let pd = self.number();
-        Srq::new(self, config, |device, sizes| {
-            let (ring, handle) = SharedRing::create(device, pd, sizes)?;
+        Srq::new(self, config, |device, size| {
+            let (ring, handle) = SharedRing::create(device, pd, size)?;
             Ok((ring, handle, None))
         })
     }
 }
 
 impl<B: Buffers> Srq<B> {
-    /// Makes a queue whose device's object is made by `make`, with log2 of its entries and of their
-    /// units.
+    /// Makes a queue whose device's object is made by `make`, of this size.
     pub(crate) fn new(
         pd: &Pd,
         config: &SrqConfig,
-        make: impl FnOnce(&Device, (u8, u8)) -> Result<Made, VerbsError>,
+        make: impl FnOnce(&Device, RecvSize) -> Result<Made, VerbsError>,
     ) -> Result<Self, VerbsError> {
         let pd = Arc::clone(&pd.inner);
         let (core, attr) = (&pd.core, &pd.core.attr);
@@ -183,11 +182,12 @@ impl<B: Buffers> Srq<B> {
         VerbsError::range("max_sge", config.max_sge.into(), 1, most.into())?;
         // One entry is never posted, and the first unit of each is its link.
         let log = |value: u32| (value + 1).next_power_of_two().ilog2() as u8;
-        let sizes = (log(config.max_wr), log(config.max_sge));
-        let (ring, handle, xrc) = make(core.device(), sizes)?;
+        let (log_entries, log_units) = (log(config.max_wr), log(config.max_sge));
+        let size = RecvSize { log_entries, log_units };
+        let (ring, handle, xrc) = make(core.device(), size)?;
         let (place, share) = xrc.unzip();
         let (shares, max_wr) = (Mutex::new(share.into_iter().collect()), config.max_wr);
-        let slots = Slots::new(1 << sizes.0, Receive::empty);
+        let slots = Slots::new(1 << log_entries, Receive::empty);
         let reach = Reach::new(core, pd.id());
         let left = Mutex::new(None);
         let owner = place.as_ref().map_or_else(|| core.receivers.owner(), Place::owner);

@@ -85,8 +85,8 @@ impl Xrcd {
             cqn: cq.number(),
             user_index,
         };
-        Srq::new(pd, config, |device, sizes| {
-            let (ring, handle) = SharedRing::create_xrc(device, &attr, sizes)?;
+        Srq::new(pd, config, |device, size| {
+            let (ring, handle) = SharedRing::create_xrc(device, &attr, size)?;
             Ok((ring, handle, Some((place, room))))
         })
     }

@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
-use ferrocx_core::wq::{SharedRing, XrcSrqAttr};
+use ferrocx_core::wq::{RecvSize, SharedRing, XrcSrqAttr};
 use ferrocx_core::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocXrcd;
@@ -19,7 +19,7 @@ use crate::names::{Ends, Name, Names};
 use crate::receivers::Owner;
 
 /// Sizes of the queue that stands for none: the least that there is.
-const LEAST: (u8, u8) = (1, 1);
+const LEAST: RecvSize = RecvSize { log_entries: 1, log_units: 1 };
 
 /// An XRC domain, destroyed with the last object made in it.
 #[derive(Debug)]

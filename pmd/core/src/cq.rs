@@ -5,16 +5,18 @@ use std::time::Duration;
 
 use ferrocx_bus::{Bar, DmaBuf, DmaWord, Ring, Slot};
 use ferrocx_prm::Layout;
+use ferrocx_prm::cmd::Command;
+use ferrocx_prm::cmd::queues::CreateCq;
 use ferrocx_prm::cqc::{Cqc, mini_cqe_format};
 use ferrocx_prm::cqe::{Cqe64, CqeFormat, CqeOpcode, ErrCqe};
-use ferrocx_prm::init_seg::{CqArm, uar};
+use ferrocx_prm::init_seg::{CqArm, CqDoorbellRecord, uar};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::cmd::CommandError;
 use crate::device::Device;
 use crate::error::{DeviceError, QueueFault};
 use crate::handle::Handle;
-use crate::objects::Kind;
+use crate::objects::{Kind, page_list};
 
 /// The invalid opcode, where it stands in the last word of an entry.
 pub const INVALID_OPCODE: u32 = Cqe64::OPCODE.of(CqeOpcode::INVALID.0);
@@ -66,7 +68,7 @@ impl CqRing {
         for index in 0..1 << log_size {
             empty(&ring, index, log_size);
         }
-        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let record = Arc::new(device.alloc_dma(CqDoorbellRecord::SIZE_BYTES, 64)?);
         let eqn = attr.events.map_or(u32::from(inner.made.eqn), |events| events.number());
         let cqc = Cqc::zeroed()
             .with_log_cq_size(u32::from(attr.log_size))
@@ -75,14 +77,15 @@ impl CqRing {
             .with_cqe_comp_en(attr.compression.is_some())
             .with_mini_cqe_res_format(attr.compression.unwrap_or(mini_cqe_format::HASH))
             .with_dbr_addr(record.iova());
-        let cqn = inner.control().create_cq(cqc, &buf)?;
+        let input = CreateCq::input().with_cq_context(cqc);
+        let made = inner.control().execute::<CreateCq>(&input, &page_list(&buf), &mut [])?;
         let memory = vec![Arc::clone(&buf), Arc::clone(&record)];
-        let handle = Handle::new(device, Kind::Cq, cqn, memory);
+        let handle = Handle::new(device, Kind::Cq, made.cqn(), memory);
         let handle = match attr.events {
             Some(events) => handle.needing(events),
             None => handle,
         };
-        let doorbell_record = DmaWord::new(record, 0)?;
+        let doorbell_record = DmaWord::new(record, CqDoorbellRecord::SET_CI.offset)?;
         Ok((Self { ring, doorbell_record, log_size, ci: 0 }, handle))
     }
 
@@ -108,8 +111,7 @@ impl CqRing {
             empty(&ring, start.wrapping_add(index), log_size);
         }
         handle.hold(&buf);
-        let resized = device.inner().control().resize_cq(handle.number(), log_size, &buf);
-        if let Err(source) = resized {
+        if let Err(source) = handle.resize_cq(log_size, &buf) {
             if matches!(source, CommandError::Status { .. }) {
                 handle.release(&buf);
             }
@@ -298,6 +300,15 @@ impl CqRing {
     }
 }
 
+/// Completions that an armed queue has an event for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notify {
+    /// Any completion.
+    Next,
+    /// Receives that the sender asked a solicited event for, and failures.
+    Solicited,
+}
+
 /// Asks the device for an event of a completion queue.
 #[derive(Debug)]
 pub struct Armer {
@@ -316,19 +327,18 @@ impl Armer {
     /// [`DeviceError::Bus`] for a doorbell record that is too short.
     pub fn new(ring: &CqRing, handle: &Handle) -> Result<Self, DeviceError> {
         let inner = handle.device().inner();
-        // Behind the consumer index stands the word that arms. Source: reference 6.6.
-        let word = DmaWord::new(Arc::clone(ring.doorbell_record.buf()), 4)?;
+        let record = Arc::clone(ring.doorbell_record.buf());
+        let word = DmaWord::new(record, CqDoorbellRecord::ARM.offset)?;
         let offset = u64::from(inner.made.uar_page) * uar::PAGE_BYTES + uar::CQ_ARM;
         let bar = Arc::clone(&inner.bar);
         Ok(Self { word, bar, offset, cqn: handle.number(), events: 0 })
     }
 
-    /// Asks for one event once there is an entry behind `consumer_index`, or if there is one: any,
-    /// or a solicited or failed one only.
-    pub fn arm(&self, consumer_index: u32, solicited_only: bool) {
+    /// Asks for one event once there is such an entry behind `consumer_index`, or if there is one.
+    pub fn arm(&self, consumer_index: u32, what: Notify) {
         let doorbell = CqArm::zeroed()
             .with_sn(self.events)
-            .with_solicited_only(solicited_only)
+            .with_solicited_only(what == Notify::Solicited)
             .with_ci(consumer_index)
             .with_cqn(self.cqn);
         let value = u64::from_be_bytes(doorbell.0);

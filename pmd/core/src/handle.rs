@@ -1,15 +1,22 @@
 //! [`Handle`]: one object of the device, destroyed with its owner.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_prm::cmd::Command;
-use ferrocx_prm::cmd::tir::{CreateTir, MODIFY_RQT_LIST, ModifyRqt};
+use ferrocx_prm::cmd::queues::{ModifyCq, modify_cq, resize_cq};
+use ferrocx_prm::cmd::tir::{CreateRqt, CreateTir, MODIFY_RQT_LIST, ModifyRqt};
+use ferrocx_prm::cmd::wq::{ModifyRq, ModifySq, QueryRq, QuerySq};
+use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::tirc::{Rqtc, Tirc};
+use ferrocx_prm::wqc::{Rqc, Sqc};
 
 use crate::cmd::CommandError;
-use crate::device::Device;
-use crate::objects::{Kind, QueueState};
+use crate::device::{Device, lock};
+use crate::objects::{Kind, QueueState, page_list};
+
+/// `op_mod` of MODIFY_CQ that moves a queue to another buffer. Source: reference 4.3.
+const RESIZE: u32 = 1;
 
 /// One object of the device, destroyed when it is dropped.
 ///
@@ -45,16 +52,12 @@ impl Handle {
 
     /// Keeps a buffer, too, that the device is about to work on.
     pub(crate) fn hold(&self, buf: &Arc<DmaBuf>) {
-        self.memory().push(Arc::clone(buf));
+        lock(&self.memory).push(Arc::clone(buf));
     }
 
     /// Lets go of a buffer that the device has let go of.
     pub(crate) fn release(&self, buf: &Arc<DmaBuf>) {
-        self.memory().retain(|held| !Arc::ptr_eq(held, buf));
-    }
-
-    fn memory(&self) -> MutexGuard<'_, Vec<Arc<DmaBuf>>> {
-        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.memory).retain(|held| !Arc::ptr_eq(held, buf));
     }
 
     /// The number by which the device knows the object.
@@ -81,7 +84,12 @@ impl Handle {
     /// # Panics
     /// For an object of another kind.
     pub fn queue_state(&self) -> Result<QueueState, CommandError> {
-        self.device.inner().control().queue_state(self.kind, self.number)
+        let mut control = self.device.inner().control();
+        Ok(QueueState(match self.kind {
+            Kind::Sq => control.call(&QuerySq::input().with_sqn(self.number))?.sq_context().state(),
+            Kind::Rq => control.call(&QueryRq::input().with_rqn(self.number))?.rq_context().state(),
+            kind => panic!("{kind:?} is no queue"),
+        }))
     }
 
     /// Moves a send or receive queue from one state to another.
@@ -89,7 +97,18 @@ impl Handle {
     /// # Panics
     /// For an object of another kind.
     pub fn move_queue(&self, from: QueueState, to: QueueState) -> Result<(), CommandError> {
-        self.device.inner().control().move_queue(self.kind, self.number, from, to)
+        let mut control = self.device.inner().control();
+        match self.kind {
+            Kind::Sq => {
+                let input = ModifySq::input().with_sqn(self.number).with_sq_state(from.0);
+                control.call(&input.with_ctx(Sqc::zeroed().with_state(to.0))).map(drop)
+            }
+            Kind::Rq => {
+                let input = ModifyRq::input().with_rqn(self.number).with_rq_state(from.0);
+                control.call(&input.with_ctx(Rqc::zeroed().with_state(to.0))).map(drop)
+            }
+            kind => panic!("{kind:?} is no queue"),
+        }
     }
 
     /// Makes the device let go of the buffers of a send or receive queue: any state to reset.
@@ -144,13 +163,38 @@ impl Handle {
     /// the last event is `period_us` microseconds ago, at most [`Handle::MAX_CQ_PERIOD_US`],
     /// whichever comes first; 0 and 0 for at once.
     pub fn moderate_cq(&self, max_count: u16, period_us: u16) -> Result<(), CommandError> {
-        self.device.inner().control().moderate_cq(self.number, max_count, period_us)
+        let cqc = Cqc::zeroed().with_cq_max_count(max_count.into());
+        let fields = modify_cq::PERIOD | modify_cq::MAX_COUNT;
+        self.modify_cq(0, fields, cqc.with_cq_period(period_us.into()), &[])
     }
 
     /// Lets the device write over entries of a completion queue that were not consumed, instead of
     /// failing the queue.
     pub fn ignore_overruns(&self) -> Result<(), CommandError> {
-        self.device.inner().control().ignore_overruns(self.number)
+        self.modify_cq(0, modify_cq::OI, Cqc::zeroed().with_oi(true), &[])
+    }
+
+    /// Moves a completion queue to another buffer, of `2^log_size` entries.
+    pub(crate) fn resize_cq(&self, log_size: u8, buf: &DmaBuf) -> Result<(), CommandError> {
+        use resize_cq::{LOG_PAGE_SIZE, LOG_SIZE, PAGE_OFFSET};
+        let cqc = Cqc::zeroed().with_log_cq_size(log_size.into());
+        let fields = LOG_SIZE | PAGE_OFFSET | LOG_PAGE_SIZE;
+        self.modify_cq(RESIZE, fields, cqc, &page_list(buf))
+    }
+
+    fn modify_cq(
+        &self,
+        op_mod: u32,
+        fields: u32,
+        cqc: Cqc,
+        pages: &[u8],
+    ) -> Result<(), CommandError> {
+        let input = ModifyCq::input()
+            .with_op_mod(op_mod)
+            .with_cqn(self.number)
+            .with_modify_field_select_resize_field_select(fields)
+            .with_cq_context(cqc);
+        self.device.inner().control().execute::<ModifyCq>(&input, pages, &mut []).map(drop)
     }
 }
 
@@ -158,21 +202,30 @@ impl Handle {
 impl Handle {
     /// Writes another list of receive queues to a table of [`Device::create_rqt`].
     pub fn modify_rqt(&self, rqns: &[u32]) -> Result<(), CommandError> {
-        let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
         let input = ModifyRqt::input()
             .with_rqtn(self.number)
             .with_bitmask(MODIFY_RQT_LIST)
             .with_ctx(Rqtc::zeroed().with_rqt_actual_size(rqns.len() as u32));
         let mut control = self.device.inner().control();
-        control.execute::<ModifyRqt>(&input, &tail, &mut []).map(|_| ())
+        control.execute::<ModifyRqt>(&input, &numbers(rqns), &mut []).map(drop)
     }
+}
+
+/// A list of queues, as commands carry it.
+fn numbers(rqns: &[u32]) -> Vec<u8> {
+    rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect()
 }
 
 impl Device {
     /// Makes a table of receive queues, of the length of `rqns`.
     pub fn create_rqt(&self, rqns: &[u32]) -> Result<Handle, CommandError> {
-        let rqtn = self.inner().control().create_rqt(rqns)?;
-        Ok(Handle::new(self, Kind::Rqt, rqtn, Vec::new()))
+        let count = rqns.len() as u32;
+        let context = Rqtc::zeroed().with_rqt_max_size(count).with_rqt_actual_size(count);
+        let input = CreateRqt::input().with_rqt_context(context);
+        let mut control = self.inner().control();
+        let made = control.execute::<CreateRqt>(&input, &numbers(rqns), &mut [])?;
+        drop(control);
+        Ok(Handle::new(self, Kind::Rqt, made.rqtn(), Vec::new()))
     }
 
     /// Makes a receive transport interface: what flow rules lead packets to.

@@ -119,7 +119,7 @@ impl Keys {
         let log_page = (mapping.iova() | len).trailing_zeros().min(MAX_LOG_PAGE);
         let pages = (0..len).step_by(1 << log_page).map(|at| mapping.iova() + at);
         let mtts: Vec<u64> = pages.collect();
-        let variant = self.variant();
+        let variant = self.variant().into();
         let mkc = local_mkc(AccessMode::MTT, self.pd)
             .with_mkey_7_0(variant)
             .with_start_addr(mapping.iova())
@@ -129,13 +129,11 @@ impl Keys {
         Ok((key(index, variant), Some(index)))
     }
 
-    /// Variant byte of a new mkey: another one each time, because the device gives the index of a
-    /// key that was destroyed to the next one, and requests may still name the old key. Never 0, so
-    /// that a bare index is no key.
-    fn variant(&self) -> u32 {
+    /// See [`Device::next_key_variant`](crate::Device::next_key_variant).
+    pub(crate) fn variant(&self) -> u8 {
         match self.next_variant.fetch_add(1, Ordering::Relaxed) {
             0 => self.variant(),
-            variant => variant.into(),
+            variant => variant,
         }
     }
 }

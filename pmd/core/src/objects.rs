@@ -11,30 +11,21 @@ use ferrocx_prm::cmd::objects::{
 };
 use ferrocx_prm::cmd::port::DeallocQCounter;
 use ferrocx_prm::cmd::qp::DestroyQp;
-use ferrocx_prm::cmd::queues::{
-    CreateCq, CreateEq, DestroyCq, DestroyEq, ModifyCq, modify_cq, resize_cq,
-};
+use ferrocx_prm::cmd::queues::{CreateEq, DestroyCq, DestroyEq};
 use ferrocx_prm::cmd::srq::DestroyXrcSrq;
-use ferrocx_prm::cmd::tir::{CreateRqt, DestroyRqt, DestroyTir, DestroyTis};
-use ferrocx_prm::cmd::wq::{
-    DestroyRmp, DestroyRq, DestroySq, ModifyRq, ModifySq, QueryRq, QuerySq,
-};
+use ferrocx_prm::cmd::tir::{DestroyRqt, DestroyTir, DestroyTis};
+use ferrocx_prm::cmd::wq::{DestroyRmp, DestroyRq, DestroySq};
 use ferrocx_prm::cmd::{Command, CommandInput, PAGE_BYTES};
-use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::eqe::Eqe;
 use ferrocx_prm::init_seg::uar;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
-use ferrocx_prm::tirc::Rqtc;
-use ferrocx_prm::wqc::{Rqc, Sqc, state};
+use ferrocx_prm::wqc::state;
 
 use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::eq::{self, EqRing};
 use crate::error::DeviceError;
-
-/// `op_mod` of MODIFY_CQ that moves a queue to another buffer. Source: reference 4.3.
-const RESIZE: u32 = 1;
 
 /// States of an SQ and an RQ. Source: reference 4.3, MODIFY_SQ / MODIFY_RQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,100 +100,6 @@ impl Control {
         let (ring, bar) = (Ring::new(Arc::clone(&buf), 0, log_size)?, Arc::clone(&self.bar));
         let eqn = self.execute::<CreateEq>(&input, &page_list(&buf), &mut [])?.eq_number() as u8;
         Ok((EqRing::new(ring, log_size, eqn, bar, eqc.uar_page()), buf))
-    }
-
-    pub(crate) fn create_cq(&mut self, cqc: Cqc, buf: &DmaBuf) -> Result<u32, CommandError> {
-        let input = CreateCq::input().with_cq_context(cqc);
-        Ok(self.execute::<CreateCq>(&input, &page_list(buf), &mut [])?.cqn())
-    }
-
-    /// Moves a completion queue to another buffer.
-    pub(crate) fn resize_cq(
-        &mut self,
-        cqn: u32,
-        log_size: u8,
-        buf: &DmaBuf,
-    ) -> Result<(), CommandError> {
-        use resize_cq::{LOG_PAGE_SIZE, LOG_SIZE, PAGE_OFFSET};
-        let input = ModifyCq::input()
-            .with_op_mod(RESIZE)
-            .with_cqn(cqn)
-            .with_modify_field_select_resize_field_select(LOG_SIZE | PAGE_OFFSET | LOG_PAGE_SIZE)
-            .with_cq_context(Cqc::zeroed().with_log_cq_size(log_size.into()));
-        self.execute::<ModifyCq>(&input, &page_list(buf), &mut []).map(drop)
-    }
-
-    /// Sets when a completion queue has an event: after so many entries, or so long after one.
-    pub(crate) fn moderate_cq(
-        &mut self,
-        cqn: u32,
-        max_count: u16,
-        period_us: u16,
-    ) -> Result<(), CommandError> {
-        let cqc =
-            Cqc::zeroed().with_cq_max_count(max_count.into()).with_cq_period(period_us.into());
-        let input = ModifyCq::input()
-            .with_cqn(cqn)
-            .with_modify_field_select_resize_field_select(modify_cq::PERIOD | modify_cq::MAX_COUNT)
-            .with_cq_context(cqc);
-        self.call(&input).map(drop)
-    }
-
-    /// Makes the device not check whether a completion queue is full.
-    pub(crate) fn ignore_overruns(&mut self, cqn: u32) -> Result<(), CommandError> {
-        let input = ModifyCq::input()
-            .with_cqn(cqn)
-            .with_modify_field_select_resize_field_select(modify_cq::OI)
-            .with_cq_context(Cqc::zeroed().with_oi(true));
-        self.call(&input).map(drop)
-    }
-
-    pub(crate) fn create_rqt(&mut self, rqns: &[u32]) -> Result<u32, CommandError> {
-        let tail: Vec<u8> = rqns.iter().flat_map(|rqn| rqn.to_be_bytes()).collect();
-        let count = rqns.len() as u32;
-        let context = Rqtc::zeroed().with_rqt_max_size(count).with_rqt_actual_size(count);
-        let input = CreateRqt::input().with_rqt_context(context);
-        Ok(self.execute::<CreateRqt>(&input, &tail, &mut [])?.rqtn())
-    }
-
-    /// State of an SQ or RQ, as the device knows it.
-    ///
-    /// # Panics
-    /// For an object of another kind.
-    pub(crate) fn queue_state(
-        &mut self,
-        kind: Kind,
-        number: u32,
-    ) -> Result<QueueState, CommandError> {
-        Ok(QueueState(match kind {
-            Kind::Sq => self.call(&QuerySq::input().with_sqn(number))?.sq_context().state(),
-            Kind::Rq => self.call(&QueryRq::input().with_rqn(number))?.rq_context().state(),
-            kind => panic!("{kind:?} is no queue"),
-        }))
-    }
-
-    /// Moves an SQ or RQ from one state to another.
-    ///
-    /// # Panics
-    /// For an object of another kind.
-    pub(crate) fn move_queue(
-        &mut self,
-        kind: Kind,
-        number: u32,
-        from: QueueState,
-        to: QueueState,
-    ) -> Result<(), CommandError> {
-        match kind {
-            Kind::Sq => {
-                let input = ModifySq::input().with_sqn(number).with_sq_state(from.0);
-                self.call(&input.with_ctx(Sqc::zeroed().with_state(to.0))).map(|_| ())
-            }
-            Kind::Rq => {
-                let input = ModifyRq::input().with_rqn(number).with_rq_state(from.0);
-                self.call(&input.with_ctx(Rqc::zeroed().with_state(to.0))).map(|_| ())
-            }
-            kind => panic!("{kind:?} is no queue"),
-        }
     }
 }
 

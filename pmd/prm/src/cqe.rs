@@ -120,13 +120,6 @@ values! {
     }
 }
 
-/// Value of the last byte of an entry that was never written: opcode 15, owner 1.
-///
-/// Software fills the ring with it before CREATE_CQ. Source: reference 4.3, CREATE_CQ.
-pub const CQE_INVALID_OP_OWN: u8 = 0xf1;
-
-/// Log2 of the bytes of a [`Cqe64`].
-pub const LOG_CQE_BYTES: u32 = 6;
 /// Bits of an entry's last word that tell what an entry is and whose: opcode, format, owner.
 pub const OP_OWN_MASK: u32 = Cqe64::OPCODE.mask() | Cqe64::FORMAT.mask() | Cqe64::OWNER.mask();
 /// Compressed completions that one 64-byte entry of a ring holds. Source: reference 6.8.

@@ -95,6 +95,3 @@ pub const CQ_ERROR_ACCESS: u32 = 2;
 
 /// Last byte of an EQE that was never written: owner 1. Source: reference 4.3, CREATE_EQ.
 pub const EQE_INVALID_OWNER: u8 = 0x01;
-
-/// Log2 of the bytes of an [`Eqe`].
-pub const LOG_EQE_BYTES: u32 = 6;

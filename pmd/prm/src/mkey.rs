@@ -63,19 +63,6 @@ layout! {
     }
 }
 
-impl Mtt {
-    /// Page address, a multiple of 8.
-    pub fn ptag(&self) -> u64 {
-        u64::from(self.ptag_63_32()) << 32 | u64::from(self.ptag_31_3()) << 3
-    }
-
-    /// Returns the entry with the page address replaced; the low three bits are cut off.
-    #[must_use]
-    pub fn with_ptag(self, address: u64) -> Self {
-        self.with_ptag_63_32((address >> 32) as u32).with_ptag_31_3((address as u32) >> 3)
-    }
-}
-
 values! {
     /// Access mode of an mkey, from the two fields of [`Mkc`] that hold it.
     ///

@@ -148,14 +148,8 @@ values! {
 
 /// Bits of [`Ptys::eth_proto_capability`]. Source: reference 4.7, `eth_proto_*`.
 pub mod speed {
-    /// 10GBASE-KR.
-    pub const ETH_10G_KR: u32 = 1 << 4;
     /// 25GBASE-CR.
     pub const ETH_25G_CR: u32 = 1 << 27;
-    /// 40GBASE-CR4.
-    pub const ETH_40G_CR4: u32 = 1 << 6;
-    /// 50GBASE-CR2.
-    pub const ETH_50G_CR2: u32 = 1 << 30;
     /// 100GBASE-CR4.
     pub const ETH_100G_CR4: u32 = 1 << 20;
 }

@@ -78,8 +78,6 @@ values! {
         2 VLAN "VLAN ids.";
     }
 }
-/// Bytes of an entry of the list behind [`NicVportContext`]; the MAC address or VLAN id ends it.
-pub const LIST_ENTRY_BYTES: usize = 8;
 
 values! {
     /// [`RoceAddress::roce_l3_type`]. Source: reference 4.6.

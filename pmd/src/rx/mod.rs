@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use arrayvec::ArrayVec;
 use ferrocx_bus::Ring;
-use ferrocx_core::wq::{RecvRing, RqAttr};
+use ferrocx_core::wq::{RecvRing, RecvSize, RqAttr};
 use ferrocx_core::{
     ConfigError, CqAttr, CqRing, Device, DeviceError, DropCounter, FlowAction, FlowMatch, FlowRule,
     Handle, INVALID_OPCODE, QueueFault, QueueState, RegionKeys, RxQueueRef,
@@ -410,8 +410,7 @@ impl RxQueue {
             keeps_vlan: !config.vlan_strip,
             cqn: cq_handle.number(),
             user_index: 0,
-            log_entries: shape.log_size,
-            log_segments: shape.log_segs,
+            size: RecvSize { log_entries: shape.log_size, log_units: shape.log_segs },
             strides: strides.is_some().then_some(strides::SHAPE),
             drops: drops.as_ref(),
         };

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrocx_core::{Armer, CompletionEvents, CqRing, Device, DeviceError, Handle};
+use ferrocx_core::{Armer, CompletionEvents, CqRing, Device, DeviceError, Handle, Notify};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -49,7 +49,7 @@ impl Wake {
     fn arm(&mut self, consumer_index: u32) {
         self.take();
         if let Some(armer) = self.armer.as_ref().filter(|_| !self.is_armed) {
-            armer.arm(consumer_index, false);
+            armer.arm(consumer_index, Notify::Next);
             self.is_armed = true;
         }
         self.events.arm();

@@ -118,7 +118,7 @@ fn post_usual(
     put(unit);
     let ds = ds as u32 + 1;
     let block = run.part::<{ Ctrl::OPCODE.offset }, BASIC_BLOCK_BYTES>();
-    let written = ring.written((block, ring.pi), Control::new(opcode), ds, blocks_of(ds));
+    let written = ring.written(block, ring.pi, Control::new(opcode), ds, blocks_of(ds));
     ring.post(written);
     true
 }

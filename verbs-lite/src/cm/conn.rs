@@ -151,7 +151,7 @@ pub(super) struct Conn {
 }
 
 /// Copies as many bytes as fit into a field of zeros.
-fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
+pub(super) fn filled<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut field = [0; N];
     let len = bytes.len().min(N);
     field[..len].copy_from_slice(&bytes[..len]);

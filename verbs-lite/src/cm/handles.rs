@@ -9,12 +9,16 @@ use thiserror::Error;
 
 use super::config::ConnParams;
 use super::conn::{Answer, State, caller_data, service_id};
-use super::manager::{ANSWER_BYTES, CmError, ConnectionManager, can_connect};
+use super::manager::{ACCEPTANCE_BYTES, CmError, ConnectionManager, can_connect};
 use super::reason::{End, RejectReason};
 use super::terms::Terms;
 use crate::error::VerbsError;
 use crate::mr::{Buf, Buffers};
 use crate::qp::Qp;
+
+/// Bytes that a rejection carries for the peer's program, and the end of a connection.
+const REJECTION_BYTES: u64 = 148;
+const DISCONNECT_BYTES: u64 = 220;
 
 /// A connection's place in the manager; dropping it ends, refuses or takes back the connection.
 #[derive(Debug)]
@@ -179,7 +183,7 @@ impl ConnRequest {
         qp: Qp<B>,
         params: &ConnParams<'_>,
     ) -> Result<Connecting<B>, NotConnected<B>> {
-        let checked = params.check(self.held.manager.context(), ANSWER_BYTES);
+        let checked = params.check(self.held.manager.context(), ACCEPTANCE_BYTES);
         if let Err(cause) = checked.map_err(CmError::from).and_then(|()| can_connect(&qp)) {
             return Err(NotConnected::new(qp, cause));
         }
@@ -197,7 +201,7 @@ impl ConnRequest {
     /// [`VerbsError::OutOfRange`] for more; then the peer is told no without them.
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, private_data: &[u8]) -> Result<(), VerbsError> {
-        VerbsError::range("bytes of private data", private_data.len() as u64, 0, 148)?;
+        VerbsError::range("bytes of private data", private_data.len() as u64, 0, REJECTION_BYTES)?;
         let (id, reason) = (self.held.id, RejectReason::CONSUMER_DEFINED);
         self.held.manager.with(|engine, now| engine.reject(id, reason, private_data, now));
         Ok(())
@@ -380,7 +384,7 @@ impl Connection {
     /// [`VerbsError::OutOfRange`] for more bytes.
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self, private_data: &[u8]) -> Result<(), VerbsError> {
-        VerbsError::range("bytes of private data", private_data.len() as u64, 0, 220)?;
+        VerbsError::range("bytes of private data", private_data.len() as u64, 0, DISCONNECT_BYTES)?;
         let id = self.held.id;
         self.held.manager.with(|engine, now| engine.disconnect(id, private_data, now));
         Ok(())

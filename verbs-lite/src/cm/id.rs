@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::config::ConnParams;
 use super::conn::{Answer, State};
 use super::handles::{ConnRequest, Held};
-use super::manager::{ANSWER_BYTES, CmError, ConnectionManager};
+use super::manager::{ACCEPTANCE_BYTES, CmError, ConnectionManager};
 use super::reason::{End, RejectReason};
 use super::terms::Terms;
 use crate::qp::{RtrAttr, RtsAttr};
@@ -130,7 +130,7 @@ impl ConnId {
     /// [`CmError::Verbs`] for parameters out of range.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, qpn: Qpn, params: &ConnParams<'_>) -> Result<bool, CmError> {
-        params.check(self.held.manager.context(), ANSWER_BYTES)?;
+        params.check(self.held.manager.context(), ACCEPTANCE_BYTES)?;
         let answer = Answer { qpn: qpn.0, psn: self.psn, params: *params };
         let id = self.held.id;
         Ok(self

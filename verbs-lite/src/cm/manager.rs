@@ -26,7 +26,7 @@ use crate::types::Gid;
 /// Bytes that a request carries for the peer's program. Source: Linux `cma.c`.
 const REQUEST_BYTES: usize = 56;
 /// Bytes that an acceptance carries.
-pub(super) const ANSWER_BYTES: usize = 196;
+pub(super) const ACCEPTANCE_BYTES: usize = 196;
 /// First port that callers are given. Source: RFC 6335 section 6.
 const FIRST_EPHEMERAL: u16 = 49152;
 /// Datagrams taken in one turn, under the lock. What they cause is sent, or waits within limits.

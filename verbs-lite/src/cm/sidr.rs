@@ -11,7 +11,7 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::mad::{CmSidrRep, CmSidrReq, CmaHeader, DEFAULT_PKEY};
 
 use super::config::CmConfig;
-use super::conn::{Ends, header, read_header, time_of};
+use super::conn::{Ends, filled, header, read_header, time_of};
 use super::engine::Out;
 use super::message::{Mad, Message};
 
@@ -145,17 +145,12 @@ impl Sidr {
     ) -> u32 {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
-        let mut said = [0; 216];
-        let head = header(ends, source_port).0;
-        let rest = private_data.iter().take(said.len() - head.len());
-        for (to, from) in said.iter_mut().zip(head.iter().chain(rest)) {
-            *to = *from;
-        }
+        let said = [&header(ends, source_port).0, private_data].concat();
         let request = CmSidrReq::zeroed()
             .with_request_id(id)
             .with_partition_key(DEFAULT_PKEY)
             .with_service_id(service_of(port))
-            .with_private_data(said);
+            .with_private_data(filled(&said));
         let mad = Mad { transaction_id: u64::from(id), message: Message::SidrReq(request) };
         let (left, due) = (self.retries, now.saturating_add(self.interval));
         self.questions.insert(id, Question { ends, mad, left, due, answer: None });
@@ -197,17 +192,13 @@ impl Sidr {
 
     /// Sends an answer.
     fn say(&mut self, asked: &Asked, (status, qpn, qkey): (u32, u32, u32), said: &[u8]) -> Out {
-        let mut private_data = [0; 136];
-        for (to, from) in private_data.iter_mut().zip(said) {
-            *to = *from;
-        }
         let reply = CmSidrRep::zeroed()
             .with_request_id(asked.request.request_id())
             .with_status(status)
             .with_qpn(qpn)
             .with_service_id(asked.request.service_id())
             .with_q_key(qkey)
-            .with_private_data(private_data);
+            .with_private_data(filled(said));
         let mad = Mad { transaction_id: asked.transaction_id, message: Message::SidrRep(reply) };
         let out = Out { ends: asked.ends, mad, id: None, is_stranger: true };
         self.out.push_back(out);

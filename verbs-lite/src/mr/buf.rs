@@ -178,25 +178,17 @@ impl Buf {
     #[must_use]
     pub fn piece(&self) -> Piece {
         let offset = self.registration.offset_of(self.addr);
-        let Place::Host(memory) = &self.registration.memory else {
-            let lkey_be = INVALID_LKEY.to_be();
-            return Piece {
-                address: 0,
-                len_bytes: 0,
-                iova: 0,
-                lkey_be,
-                domain: 0,
-                is_foreign: true,
-            };
+        let (address, len_bytes, iova, is_foreign) = match &self.registration.memory {
+            Place::Host(memory) => (
+                memory.region().base().as_ptr().addr() + offset,
+                self.len(),
+                memory.iova() + offset as u64,
+                memory.region().backing() == Backing::Foreign,
+            ),
+            _ => (0, 0, 0, true),
         };
-        Piece {
-            address: memory.region().base().as_ptr().addr() + offset,
-            len_bytes: self.len(),
-            iova: memory.iova() + offset as u64,
-            lkey_be: INVALID_LKEY.to_be(),
-            domain: 0,
-            is_foreign: memory.region().backing() == Backing::Foreign,
-        }
+        let lkey_be = INVALID_LKEY.to_be();
+        Piece { address, len_bytes, iova, lkey_be, domain: 0, is_foreign }
     }
 
     #[inline(always)]

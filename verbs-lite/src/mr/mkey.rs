@@ -28,14 +28,14 @@ impl Mkey {
         mkc: Mkc,
         mut tail: Vec<u8>,
     ) -> Result<(Arc<Self>, u32), VerbsError> {
-        let variant = pd.core.next_variant().into();
+        let device = pd.core.device();
+        let variant = device.next_key_variant().into();
         tail.resize(tail.len().next_multiple_of(16), 0);
         let mkc = mkc.with_qpn(ANY_QPN).with_pd(pd.number()).with_mkey_7_0(variant);
         let octowords = (tail.len() / 16) as u32;
         let input = CreateMkey::input()
             .with_memory_key_mkey_entry(mkc)
             .with_translations_octword_actual_size(octowords);
-        let device = pd.core.device();
         let index = device.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
         let handle = Mutex::new(Handle::new(device, Kind::Mkey, index, Vec::new()));
         Ok((Arc::new(Self { handle, is_taken: AtomicBool::new(false) }), key(index, variant)))

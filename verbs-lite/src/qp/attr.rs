@@ -1,6 +1,6 @@
 //! Settings of queue pairs, and of the transitions to RTS.
 
-use ferrocx_core::wq::blocks_of;
+use ferrocx_core::wq::{RecvSize, blocks_of};
 
 use super::{Qp, QpType};
 use crate::context::DeviceAttr;
@@ -126,9 +126,7 @@ const MAX_LOG_SIZE: u32 = 15;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sizes {
     pub(super) log_sq_blocks: u8,
-    pub(super) log_rq_entries: u8,
-    /// log2 of the 16-byte units of a receive.
-    pub(super) log_rq_units: u8,
+    pub(super) recv: RecvSize,
 }
 
 impl Sizes {
@@ -160,8 +158,10 @@ impl Sizes {
         let log = |value: u32| value.next_power_of_two().ilog2() as u8;
         Ok(Self {
             log_sq_blocks: log(blocks as u32),
-            log_rq_entries: log(config.max_recv_wr.max(MIN_RECV_WR)),
-            log_rq_units: log(config.max_recv_sge),
+            recv: RecvSize {
+                log_entries: log(config.max_recv_wr.max(MIN_RECV_WR)),
+                log_units: log(config.max_recv_sge),
+            },
         })
     }
 }

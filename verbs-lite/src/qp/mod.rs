@@ -58,10 +58,12 @@ use std::sync::Arc;
 
 use ferrocx_core::wq::{RecvRing, SendRing};
 use ferrocx_core::{Handle, Kind, Uar, page_list};
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
+use ferrocx_prm::init_seg::WqDoorbellRecord;
 use ferrocx_prm::qpc::{PM_STATE_MIGRATED, Qpc, rq_type, service};
-use ferrocx_prm::wqe::{BASIC_BLOCK_BYTES, DS_BYTES};
+use ferrocx_prm::wqe::BASIC_BLOCK_BYTES;
 use thiserror::Error;
 
 pub(crate) use slots::{Receive, Slots};
@@ -498,11 +500,10 @@ impl Plan<'_> {
         let &Self { pd, uar, ends, sizes, config } = self;
         let device = pd.core.device();
         let has_rq = ends.srq.is_none() && ends.xrcd.is_none();
-        let log_rq = sizes.log_rq_entries + sizes.log_rq_units;
-        let rq_bytes = if has_rq { DS_BYTES << log_rq } else { 0 };
+        let rq_bytes = if has_rq { sizes.recv.bytes() } else { 0 };
         let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(pd.ring_memory(len_bytes)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let record = Arc::new(device.alloc_dma(WqDoorbellRecord::SIZE_BYTES, 64)?);
         let qpc = Qpc::zeroed()
             .with_st(st)
             .with_pm_state(PM_STATE_MIGRATED)
@@ -526,8 +527,8 @@ impl Plan<'_> {
                 }
             }
             (None, None) => qpc
-                .with_log_rq_size(sizes.log_rq_entries.into())
-                .with_log_rq_stride(sizes.log_rq_units.into()),
+                .with_log_rq_size(sizes.recv.log_entries.into())
+                .with_log_rq_stride(sizes.recv.log_units.into()),
         };
         let input = CreateQp::input().with_qpc(qpc);
         // A target has no ring that the device reads.
@@ -535,9 +536,8 @@ impl Plan<'_> {
         let qpn = device.execute::<CreateQp>(&input, &pages, &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let objects = Objects::Qp(Handle::new(device, Kind::Qp, qpn, memory));
-        let send = SendRing::over((&rings, rq_bytes), sizes.log_sq_blocks, &record, uar, qpn)?;
-        let recv_sizes = (sizes.log_rq_entries, sizes.log_rq_units);
-        let recv = has_rq.then(|| RecvRing::over(&rings, recv_sizes, &record)).transpose()?;
+        let send = SendRing::over(&rings, rq_bytes, sizes.log_sq_blocks, &record, uar, qpn)?;
+        let recv = has_rq.then(|| RecvRing::over(&rings, sizes.recv, &record)).transpose()?;
         Ok((send, recv, objects))
     }
 }

@@ -336,7 +336,7 @@ impl<B: Buffers> Sq<B> {
             put_data(unit, bytes, setup.lkey.to_be(), list.iova());
             UMR_UNITS + 1
         };
-        let written = self.ring.written((first, at), control, units, FAST_REG_BLOCKS);
+        let written = self.ring.written(first, at, control, units, FAST_REG_BLOCKS);
         if IS_LENT {
             list.give_mbuf(key);
         }
@@ -365,7 +365,7 @@ impl<B: Buffers> Sq<B> {
     ) {
         let control = umr_control(key, fence | self.mark(entry.flags, UMR_BLOCKS));
         let (at, [first, _]) = (self.ring.pi, self.put_umr(umr, mkc));
-        let written = self.ring.written((first, at), control, UMR_UNITS, UMR_BLOCKS);
+        let written = self.ring.written(first, at, control, UMR_UNITS, UMR_BLOCKS);
         self.post(at, written, entry, UMR_BLOCKS).hold_other(ending);
     }
 

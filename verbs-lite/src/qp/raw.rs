@@ -143,19 +143,14 @@ impl Plan<'_> {
         let log_blocks = sizes.log_sq_blocks;
         let send =
             SqAttr { uar, blueflame: false, pd, rlky, cqn: send_cqn, user_index, log_blocks };
-        let (log_entries, log_segments) = (sizes.log_rq_entries, sizes.log_rq_units);
-        let (cqn, keeps_vlan) = (recv_cqn, true);
-        let (strides, drops) = (None, None);
         let recv = RqAttr {
             pd,
             rlky,
-            keeps_vlan,
-            cqn,
+            keeps_vlan: true,
+            cqn: recv_cqn,
             user_index,
-            log_entries,
-            log_segments,
-            strides,
-            drops,
+            size: sizes.recv,
+            ..RqAttr::default()
         };
         let (send, recv) = create(device, &send, &recv);
         let ((send, sq), (recv, rq)) = (send?, recv?);

@@ -438,7 +438,7 @@ impl<B: Buffers> Sq<B> {
     pub(super) fn close(&mut self, mut control: Control, ds: u32, entry: Entry) -> &mut Slot<B> {
         let (at, blocks) = (self.ring.pi, blocks_of(ds));
         control.flags |= self.mark(entry.flags, blocks);
-        let written = self.ring.written((self.ring.block(0), at), control, ds, blocks);
+        let written = self.ring.written(self.ring.block(0), at, control, ds, blocks);
         self.post(at, written, entry, blocks)
     }
 

@@ -220,7 +220,7 @@ impl<B: Buffers> Sq<B> {
                 2 + data.units()
             }
         };
-        let written = self.ring.written((block, at), control, ds, 1);
+        let written = self.ring.written(block, at, control, ds, 1);
         self.post(at, written, kind.entry(wr), 1)
     }
 
@@ -240,7 +240,7 @@ impl<B: Buffers> Sq<B> {
         }
         put_atomic(block.part::<{ 2 * DS_BYTES }, DS_BYTES>(), swap_add, compare);
         sink.put(block.part::<{ 3 * DS_BYTES }, DS_BYTES>());
-        let written = self.ring.written((block, at), control, 4, 1);
+        let written = self.ring.written(block, at, control, 4, 1);
         self.post(at, written, kind.entry(wr), 1)
     }
 
@@ -252,7 +252,7 @@ impl<B: Buffers> Sq<B> {
         let (at, [first, second]) = (self.ring.pi, [0, 1].map(|ahead| self.ring.block(ahead)));
         first.store_at::<DS_BYTES, { AddressVector::SIZE_BYTES }>(&to.av.0);
         data.put(second.part::<START, DS_BYTES>());
-        let written = self.ring.written((first, at), control, 5, 2);
+        let written = self.ring.written(first, at, control, 5, 2);
         self.post(at, written, kind.entry(wr), 2)
     }
 

@@ -232,7 +232,7 @@ impl<B: Buffers> Sq<B> {
         list.store(&[0; BASIC_BLOCK_BYTES]);
         put_data(list.part::<LIST_AT, DS_BYTES>(), len, lkey.to_be(), from);
         let units = UMR_UNITS + WINDOW_OCTOWORDS;
-        let written = self.ring.written((first, at), control, units, FAST_REG_BLOCKS);
+        let written = self.ring.written(first, at, control, units, FAST_REG_BLOCKS);
         self.post(at, written, entry, FAST_REG_BLOCKS);
     }
 

@@ -27,7 +27,7 @@ use crate::eq::{self, Event};
 use crate::error::DeviceError;
 use crate::flow::tables::{Steering, TableSetup};
 use crate::health::{HealthMonitor, HealthReport};
-use crate::keys::{Keys, RegionKeys, Registrations};
+use crate::keys::{Keys, Registrations};
 use crate::link::{LinkState, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
@@ -144,19 +144,6 @@ impl Inner {
     pub(crate) fn table_setup(&self) -> TableSetup<'_> {
         let log_rules = self.checked.log_flow_rules;
         TableSetup { caps: &self.made.caps.nic_receive, log_rules }
-    }
-
-    /// Whether the device's objects vanished by a reset.
-    fn objects_are_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
-    }
-
-    /// How this device reaches a pool.
-    fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
-        lock(&self.registrations).get(pool).ok_or_else(|| DeviceError::PoolNotRegistered {
-            pool: pool.name().to_owned(),
-            device: self.made.info.name.clone(),
-        })
     }
 
     /// Destroys what is left and hands the device back, once.

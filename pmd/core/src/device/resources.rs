@@ -5,12 +5,13 @@
 
 use std::any::Any;
 use std::ops::Deref;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use ferrocx_bus::{DmaAccess, DmaBuf, DmaHeap, DmaMapping, Interrupts};
 use ferrocx_mempool::{Pool, RawUse};
-use ferrocx_prm::caps::{CAP_PAGE_BYTES, EthCap, HcaCap};
+use ferrocx_prm::caps::{CAP_PAGE_BYTES, HcaCap};
 
 use super::{Device, lock};
 use crate::bringup;
@@ -133,7 +134,11 @@ impl Device {
     /// # Errors
     /// [`DeviceError::PoolNotRegistered`].
     pub fn region_keys(&self, pool: &Pool) -> Result<RegionKeys, DeviceError> {
-        self.inner().region_keys(pool)
+        let registrations = lock(&self.inner().registrations);
+        registrations.get(pool).ok_or_else(|| DeviceError::PoolNotRegistered {
+            pool: pool.name().to_owned(),
+            device: self.inner().made.info.name.clone(),
+        })
     }
 
     /// How this device reaches every registered region, for packets of any pool.
@@ -155,6 +160,14 @@ impl Device {
         self.inner().made.keys.domains
     }
 
+    /// The low byte of a new key: another one each time, because the device gives the index of a
+    /// key that was destroyed to the next one, and peers and requests may still name the old key.
+    /// Never 0, so that a bare index is no key.
+    #[must_use]
+    pub fn next_key_variant(&self) -> u8 {
+        self.inner().made.keys.variant()
+    }
+
     /// The protection domain of the port itself: Ethernet queues, and the keys of pools.
     #[must_use]
     pub fn pdn(&self) -> u32 {
@@ -166,12 +179,6 @@ impl Device {
     #[must_use]
     pub fn uses_reserved_lkey(&self) -> bool {
         self.inner().made.keys.rlky()
-    }
-
-    /// The Ethernet capabilities, as they were after bring-up.
-    #[must_use]
-    pub fn eth_cap(&self) -> &EthCap {
-        &self.inner().made.caps.eth
     }
 
     /// The TIS that send queues of Ethernet frames are made with.
@@ -211,7 +218,7 @@ impl Device {
     /// Whether a reset made every object of this device void.
     #[must_use]
     pub fn objects_are_gone(&self) -> bool {
-        self.inner().objects_are_gone()
+        self.inner().gone.load(Ordering::Acquire)
     }
 
     /// Lets the device make progress; called in each turn of a control-path wait loop.

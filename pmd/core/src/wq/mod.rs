@@ -26,7 +26,7 @@ use ferrocx_prm::wqe::{
     INLINE_SEG, INVALID_LKEY, InlineHeader, LOG_DS_BYTES, Opcode, Raddr,
 };
 
-pub use recv::{RecvRing, RqAttr, Strides};
+pub use recv::{RecvRing, RecvSize, RqAttr, Strides};
 pub use send::{
     Bell, EndOfRun, ONE_RUN_BYTES, Position, Ready, RunOfBlocks, RunOfRequests, SendRing, SqAttr,
     Written,

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{BusError, DmaBuf, DmaWord, Ring, RingView};
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateRq;
+use ferrocx_prm::init_seg::WqDoorbellRecord;
 use ferrocx_prm::wqc::{LOG_STRIDE_BYTES_BASE, LOG_STRIDES_BASE, Rqc, Wq, wq_type};
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
 
@@ -15,8 +17,29 @@ use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::objects::{Kind, page_list};
 
+/// How large a ring of receives is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecvSize {
+    /// log2 of its entries.
+    pub log_entries: u8,
+    /// log2 of the units of 16 bytes of an entry: data segments, of a shared queue also a link.
+    pub log_units: u8,
+}
+
+impl RecvSize {
+    /// Bytes of the ring.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        DS_BYTES << self.log_all_units()
+    }
+
+    pub(super) fn log_all_units(self) -> u8 {
+        self.log_entries + self.log_units
+    }
+}
+
 /// How an Ethernet receive queue is made.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct RqAttr<'a> {
     /// Its protection domain.
     pub pd: u32,
@@ -28,10 +51,8 @@ pub struct RqAttr<'a> {
     pub cqn: u32,
     /// The number that its completions carry.
     pub user_index: u32,
-    /// log2 of its entries.
-    pub log_entries: u8,
-    /// log2 of the units of 16 bytes of an entry: data segments, of a striding queue also a link.
-    pub log_segments: u8,
+    /// Entries, and their data segments; those of a striding queue begin with a link.
+    pub size: RecvSize,
     /// Of a striding queue, whose entries are buffers for many packets each: what they look like.
     pub strides: Option<Strides>,
     /// What counts the packets that find no entry.
@@ -66,14 +87,11 @@ impl RecvRing {
     /// # Errors
     ///
     /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
-    pub fn over(
-        buf: &Arc<DmaBuf>,
-        (log_entries, log_segments): (u8, u8),
-        record: &Arc<DmaBuf>,
-    ) -> Result<Self, BusError> {
-        let units = Ring::new(Arc::clone(buf), 0, log_entries + log_segments)?;
-        let record = DmaWord::new(Arc::clone(record), 0)?;
-        Ok(Self { units, log_segments, record, entries: 1 << log_entries, pi: 0, ci: 0 })
+    pub fn over(buf: &Arc<DmaBuf>, size: RecvSize, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
+        let units = Ring::new(Arc::clone(buf), 0, size.log_all_units())?;
+        let record = DmaWord::new(Arc::clone(record), WqDoorbellRecord::RECV_COUNTER.offset)?;
+        let (log_segments, entries) = (size.log_units, 1 << size.log_entries);
+        Ok(Self { units, log_segments, record, entries, pi: 0, ci: 0 })
     }
 
     /// Makes an Ethernet receive queue in reset, with the memory of its ring. The handle destroys
@@ -100,14 +118,13 @@ impl RecvRing {
         device: &Device,
         attr: &RqAttr<'_>,
     ) -> Result<(Self, Handle), DeviceError> {
-        let RqAttr { log_entries, log_segments, .. } = *attr;
-        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_segments), 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
+        let buf = Arc::new(device.alloc_dma(attr.size.bytes(), 4096)?);
+        let record = Arc::new(device.alloc_dma(WqDoorbellRecord::SIZE_BYTES, 64)?);
         let wq = Wq::zeroed()
             .with_pd(attr.pd)
             .with_dbr_addr(record.iova())
-            .with_log_wq_stride(LOG_DS_BYTES + u32::from(log_segments))
-            .with_log_wq_sz(log_entries.into());
+            .with_log_wq_stride(LOG_DS_BYTES + u32::from(attr.size.log_units))
+            .with_log_wq_sz(attr.size.log_entries.into());
         let wq = match attr.strides {
             None => wq.with_wq_type(wq_type::CYCLIC),
             Some(Strides { log_count, log_bytes }) => wq
@@ -126,7 +143,7 @@ impl RecvRing {
             .with_wq(wq);
         let input = CreateRq::input().with_ctx(rqc);
         let rqn = device.execute::<CreateRq>(&input, &page_list(&buf), &mut [])?.rqn();
-        let ring = Self::over(&buf, (log_entries, log_segments), &record)?;
+        let ring = Self::over(&buf, attr.size, &record)?;
         let handle = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
         Ok((ring, attr.drops.iter().fold(handle, |queue, drops| queue.needing(drops.set()))))
     }

@@ -7,6 +7,7 @@ use ferrocx_bus::{
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::wq::CreateSq;
+use ferrocx_prm::init_seg::WqDoorbellRecord;
 use ferrocx_prm::wqc::{Sqc, Wq, wq_type};
 use ferrocx_prm::wqe::{
     BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES, Opcode,
@@ -47,15 +48,13 @@ pub struct Bell {
     blueflame: Option<BlueFlame>,
 }
 
-/// Where the send counter stands in a doorbell record, behind that of receiving.
-const SEND_COUNTER_AT: usize = 4;
 /// Bytes of a buffer for a record and a counter that no device reads.
 const RECORD_BYTES: usize = 128;
 const UNREAD_COUNTER_AT: usize = 64;
 
 impl Bell {
     fn new(uar: &Uar, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
-        let record = DmaWord::new(Arc::clone(record), SEND_COUNTER_AT)?;
+        let record = DmaWord::new(Arc::clone(record), WqDoorbellRecord::SEND_COUNTER.offset)?;
         Ok(Self { doorbell: uar.doorbell().clone(), record, blueflame: None })
     }
 
@@ -201,14 +200,14 @@ pub struct SendRing {
 }
 
 impl SendRing {
-    /// Views the ring of queue `number` at `offset_bytes` of a zeroed buffer. The doorbell record
-    /// holds the receive counter first, then the send counter.
+    /// Views the ring of queue `number` at `offset_bytes` of a zeroed buffer.
     ///
     /// # Errors
     ///
     /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
     pub fn over(
-        (buf, offset_bytes): (&Arc<DmaBuf>, usize),
+        buf: &Arc<DmaBuf>,
+        offset_bytes: usize,
         log_blocks: u8,
         record: &Arc<DmaBuf>,
         uar: &Uar,
@@ -266,7 +265,7 @@ impl SendRing {
             .with_wq(wq);
         let input = CreateSq::input().with_ctx(sqc);
         let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
-        let mut ring = Self::over((&buf, 0), attr.log_blocks, &record, attr.uar, sqn)?;
+        let mut ring = Self::over(&buf, 0, attr.log_blocks, &record, attr.uar, sqn)?;
         if attr.blueflame {
             ring.bell.blueflame = attr.uar.blueflame()?;
         }
@@ -401,7 +400,7 @@ impl SendRing {
     /// Writes the control segment of a request of `ds` units and so many blocks, and moves past it.
     #[inline(always)]
     pub fn close(&mut self, control: Control, ds: u32, blocks: u32) {
-        let written = self.written((self.block(0), self.pi), control, ds, blocks);
+        let written = self.written(self.block(0), self.pi, control, ds, blocks);
         self.post(written);
     }
 
@@ -411,7 +410,8 @@ impl SendRing {
     #[inline(always)]
     pub fn written(
         &self,
-        (block, pi): (Block<'_>, u64),
+        block: Block<'_>,
+        pi: u64,
         control: Control,
         ds: u32,
         blocks: u32,

@@ -5,14 +5,16 @@
 use std::sync::Arc;
 
 use ferrocx_bus::{DmaBuf, DmaWord, Ring};
+use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::srq::CreateXrcSrq;
 use ferrocx_prm::cmd::wq::CreateRmp;
+use ferrocx_prm::init_seg::WqDoorbellRecord;
 use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::wqc::{Rmpc, Wq, state};
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES, Next};
 
-use super::Wqe;
+use super::{RecvSize, Wqe};
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::handle::Handle;
@@ -49,23 +51,19 @@ pub struct SharedRing {
 }
 
 impl SharedRing {
-    /// Makes a pool, ready, of entries of `1 << log_units` units, a link and data segments; one
-    /// entry is never posted. The handle destroys it.
+    /// Makes a pool, ready; an entry has a link and data segments, and one entry is never posted.
+    /// The handle destroys it.
     ///
     /// # Errors
     ///
     /// What the device refused.
-    pub fn create(
-        device: &Device,
-        pd: u32,
-        sizes: (u8, u8),
-    ) -> Result<(Self, Handle), DeviceError> {
-        let (ring, memory) = Self::new(device, sizes)?;
+    pub fn create(device: &Device, pd: u32, size: RecvSize) -> Result<(Self, Handle), DeviceError> {
+        let (ring, memory) = Self::new(device, size)?;
         let wq = Wq::zeroed()
             .with_pd(pd)
             .with_dbr_addr(memory[1].iova())
-            .with_log_wq_stride(LOG_DS_BYTES + u32::from(sizes.1))
-            .with_log_wq_sz(sizes.0.into());
+            .with_log_wq_stride(LOG_DS_BYTES + u32::from(size.log_units))
+            .with_log_wq_sz(size.log_entries.into());
         let input = CreateRmp::input().with_ctx(Rmpc::zeroed().with_state(state::RDY).with_wq(wq));
         let rmpn = device.execute::<CreateRmp>(&input, &page_list(&memory[0]), &mut [])?.rmpn();
         Ok((ring, Handle::new(device, Kind::Rmp, rmpn, memory.into())))
@@ -80,14 +78,14 @@ impl SharedRing {
     pub fn create_xrc(
         device: &Device,
         attr: &XrcSrqAttr,
-        sizes: (u8, u8),
+        size: RecvSize,
     ) -> Result<(Self, Handle), DeviceError> {
-        let (ring, memory) = Self::new(device, sizes)?;
+        let (ring, memory) = Self::new(device, size)?;
         let context = XrcSrqc::zeroed()
-            .with_log_xrc_srq_size(sizes.0.into())
+            .with_log_xrc_srq_size(size.log_entries.into())
             .with_rlky(attr.rlky)
             // Counted from 16 bytes. Source: reference 4.9.
-            .with_log_rq_stride(sizes.1.into())
+            .with_log_rq_stride(size.log_units.into())
             .with_xrcd(attr.xrcd)
             .with_cqn(attr.cqn)
             .with_user_index(attr.user_index)
@@ -100,17 +98,14 @@ impl SharedRing {
     }
 
     /// A ring that no queue has yet, its buffer and its doorbell record.
-    fn new(
-        device: &Device,
-        (log_entries, log_units): (u8, u8),
-    ) -> Result<(Self, [Arc<DmaBuf>; 2]), DeviceError> {
-        let buf = Arc::new(device.alloc_dma(DS_BYTES << (log_entries + log_units), 4096)?);
-        let record = Arc::new(device.alloc_dma(8, 64)?);
-        let mask = ((1u32 << log_entries) - 1) as u16;
+    fn new(device: &Device, size: RecvSize) -> Result<(Self, [Arc<DmaBuf>; 2]), DeviceError> {
+        let buf = Arc::new(device.alloc_dma(size.bytes(), 4096)?);
+        let record = Arc::new(device.alloc_dma(WqDoorbellRecord::SIZE_BYTES, 64)?);
+        let mask = ((1u32 << size.log_entries) - 1) as u16;
         let ring = Self {
-            units: Ring::new(Arc::clone(&buf), 0, log_entries + log_units)?,
-            log_units,
-            record: DmaWord::new(Arc::clone(&record), 0)?,
+            units: Ring::new(Arc::clone(&buf), 0, size.log_all_units())?,
+            log_units: size.log_units,
+            record: DmaWord::new(Arc::clone(&record), WqDoorbellRecord::RECV_COUNTER.offset)?,
             next: (0..=mask).map(|at| at.wrapping_add(1) & mask).collect(),
             head: 0,
             tail: mask,

@@ -151,11 +151,6 @@ pub const fn mailbox_blocks(len_bytes: usize) -> usize {
     len_bytes.saturating_sub(INLINE_BYTES).div_ceil(MAILBOX_DATA_BYTES)
 }
 
-/// Bytes of an entry of a page list, an address; the entries stand at the tail of a command.
-///
-/// Source: reference 4.1.
-pub const PAGE_LIST_ENTRY_BYTES: usize = 8;
-
 /// Bytes of a page that the device is given, and of one in a list with `log_page_size` 0.
 pub const PAGE_BYTES: usize = 4096;
 

@@ -14,7 +14,7 @@ use ferrocx_prm::cmd::{Command, CommandOutput, flow, mailbox_blocks, memic, user
 use ferrocx_prm::cqc::Cqc;
 use ferrocx_prm::eqc::Eqc;
 use ferrocx_prm::flow::{FlowContext, FlowMatchLyr24, FlowMatchParam};
-use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc, Mtt};
+use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc};
 use ferrocx_prm::qpc::{Ads, Qpc};
 use ferrocx_prm::srqc::XrcSrqc;
 use ferrocx_prm::syndrome::CommandStatus;
@@ -407,14 +407,6 @@ fn fast_register_work_request() {
         .with_mkey_mask(mask);
     check(&umr, &["000: a0000000 00040000 00000000 209e2143"]);
     assert_eq!(mkey_mask::RELAXED_ORDERING_READ, 0x0000_8000_0000_0000);
-}
-
-#[test]
-fn mtt_holds_a_page_address() {
-    let entry = Mtt::zeroed().with_ptag(0x0102_0304_0506_7fff).with_wr_en(true).with_rd_en(true);
-    check(&entry, &["000: 01020304 05067ffb"]);
-    assert_eq!(entry.ptag(), 0x0102_0304_0506_7ff8);
-    assert_eq!(Mtt::zeroed().with_ptag(u64::MAX).ptag(), !7);
 }
 
 #[test]
