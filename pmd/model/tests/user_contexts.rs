@@ -65,6 +65,23 @@ fn create_umem_sq(base: &Base, tisn: u32, umem: u32, ring: u32, record: u32) -> 
 }
 
 impl Host {
+    /// CREATE_XRC_SRQ of 16 entries over a listed page.
+    fn xrc_srq(&mut self, base: &Base, xrcd: u32) -> Vec<u8> {
+        let (record, page) = (self.ring(64), self.ring(4096));
+        let fields = [
+            (0, 0x0705_0000),
+            (0x10, 4 << 24),
+            (0x14, 2 << 24 | xrcd),
+            (0x18, base.cqn),
+            (0x28, base.pd),
+            (0x38, (record >> 32) as u32),
+            (0x3c, record as u32),
+        ];
+        let mut bytes = input(0x110, &fields);
+        bytes.extend(page.to_be_bytes());
+        bytes
+    }
+
     /// CREATE_UCTX.
     #[track_caller]
     fn context(&mut self) -> u32 {
@@ -197,6 +214,8 @@ fn what_reaches_beyond_its_own_memory_is_for_the_driver() {
     let (ours, umem, _) = host.user_base(uid);
     let driver = host.base();
     let xrcd = host.short(0x80e, 0);
+    let shared = host.xrc_srq(&driver, xrcd);
+    let drivers_srq = host.make(0, &shared);
     let mut commands = |base: &Base, uid: u32| {
         let tisn = host.make(uid, &create_tis(base.td));
         let (record, page) = (host.ring(64), host.ring(4096));
@@ -216,16 +235,9 @@ fn what_reaches_beyond_its_own_memory_is_for_the_driver() {
             bytes[0x88..0x8c].fill(0);
             with(bytes, &[(0x18, st)])
         };
-        let srq = [
-            (0, 0x0705_0000),
-            (0x10, 4 << 24),
-            (0x14, 2 << 24 | xrcd),
-            (0x18, base.cqn),
-            (0x28, base.pd),
-            (0x38, (record >> 32) as u32),
-            (0x3c, record as u32),
-        ];
-        let srq = listed(input(0x110, &srq));
+        let srq = host.xrc_srq(base, xrcd);
+        let mut takes = qp(0);
+        takes[0xc4..0xc8].copy_from_slice(&(1 << 24 | drivers_srq).to_be_bytes());
         let key = |mode: u32, octwords: u32| {
             let set = [
                 (0, 0x0200_0000),
@@ -254,6 +266,8 @@ fn what_reaches_beyond_its_own_memory_is_for_the_driver() {
             (with(rq, &[(0x20, 1 << 31)]), Some("rlky")),
             (srq.clone(), None),
             (with(srq, &[(0x14, 1 << 28)]), Some("rlky")),
+            // Whose receives they are.
+            (takes, Some("srqn_rmpn_xrqn")),
             // A key over listed pages; one that has none; over all memory.
             (key(1, 1), Some("klm_pas_mtt")),
             (key(1, 0), None),

@@ -104,7 +104,9 @@ fn shared(objects: &Objects, number: u32) -> Answer<QpReceive> {
     if objects.rmps.contains(number) {
         return Ok(QpReceive::Rmp(number));
     }
-    ensure(objects.xrc_srqs.contains(number), || Refused::resource("srqn_rmpn_xrqn", number))?;
+    // A user context names the driver's XRC queues in its own ones only: whose receives they are.
+    let may_take = objects.xrc_srqs.contains(number) && objects.xrc_srqs.is_own(number);
+    ensure(may_take, || Refused::resource("srqn_rmpn_xrqn", number))?;
     Ok(QpReceive::Srq(number))
 }
 
