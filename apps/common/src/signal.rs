@@ -4,8 +4,13 @@ use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
 };
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
+
+/// A signal so soon behind the first is the same wish: `timeout` sends each to the program and once
+/// more to its group.
+const SAME_WISH: Duration = Duration::from_millis(500);
 
 /// Tells every thread of an application that it should end. Clones share one flag.
 #[derive(Debug, Clone, Default)]
@@ -23,18 +28,22 @@ impl Stop {
         Self::default()
     }
 
-    /// A flag that SIGINT, SIGTERM and SIGHUP raise. The second signal ends the process at once,
-    /// with code 130, for a run that does not come to its end.
+    /// A flag that SIGINT, SIGTERM and SIGHUP raise. Another signal, half a second later or more,
+    /// ends the process at once, with code 130, for a run that does not come to its end.
     ///
     /// # Errors
     /// [`SignalError`] if a handler is already installed in this process.
     pub fn on_signals() -> Result<Self, SignalError> {
         let stop = Self::new();
         let flag = stop.clone();
-        ctrlc::set_handler(move || {
-            if flag.raise() > 0 {
-                std::process::exit(130);
+        let mut first = None::<Instant>;
+        ctrlc::set_handler(move || match first {
+            None => {
+                first = Some(Instant::now());
+                flag.raise();
             }
+            Some(first) if first.elapsed() < SAME_WISH => {}
+            Some(_) => std::process::exit(130),
         })?;
         Ok(stop)
     }

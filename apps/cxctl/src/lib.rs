@@ -29,6 +29,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
+use ferrocx_app_common::signal::Stop;
 
 use crate::host::Tree;
 
@@ -191,7 +192,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Unbind(options) => commands::unbind(&tree, &options)?,
         Command::Hugepages(options) => commands::hugepages(&tree, &options)?,
         Command::Doctor(options) => return commands::doctor(&tree, &options),
-        Command::Run(options) => return run::run(&options),
+        Command::Run(options) => return run::run(&options, &Stop::on_signals()?),
         Command::Model(Model::Serve(options)) => serve::run(&options)?,
         Command::Model(Model::Vanish { path, port }) => {
             serve::control::ask(&path, serve::control::Action::Vanish, &port)?;

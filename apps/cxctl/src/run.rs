@@ -8,12 +8,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use ferrocx_app_common::signal::Stop;
 use ferrocx_model::wire::ImpairConfig;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::impairment::Impairment;
 
@@ -24,7 +26,11 @@ const MODEL: &str = "model";
 /// Time that the first node has to listen for connections before the second calls it anyway: not
 /// every program listens, and on a machine with much to do, those that do take seconds.
 const HEAD_START: Duration = Duration::from_secs(10);
-/// Time between looks whether it listens.
+/// Time that a node has to end once it was asked to.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Exit code of what a signal has ended.
+const STOPPED: u8 = 130;
+/// Time between looks whether it listens, or has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What `run` starts, and how.
@@ -260,21 +266,54 @@ fn listens(process: u32) -> bool {
         .any(|(path, look)| std::fs::read_to_string(path).is_ok_and(|table| look(&table, &links)))
 }
 
-/// Waits until a node listens, has ended, or had its time.
-fn wait_for_listener(server: &mut Child) -> std::io::Result<()> {
+/// Waits until a node listens, has ended, or had its time, or until `stop`.
+fn wait_for_listener(server: &mut Child, stop: &Stop) -> std::io::Result<()> {
     let start = Instant::now();
-    while start.elapsed() < HEAD_START && server.try_wait()?.is_none() && !listens(server.id()) {
+    while start.elapsed() < HEAD_START
+        && !stop.is_raised()
+        && server.try_wait()?.is_none()
+        && !listens(server.id())
+    {
         std::thread::sleep(LOOK);
     }
     Ok(())
 }
 
-/// Runs the program. One node takes the place of this process; of two, the worse exit code counts.
+/// Waits for the end of a node; `None` if `stop` came first.
+fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<Option<ExitStatus>> {
+    while !stop.is_raised() {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(None)
+}
+
+/// Asks a node to end, and ends it if it does not.
+fn end(child: &mut Child) -> std::io::Result<()> {
+    if let Some(process) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+        // It may have ended by itself.
+        let _ = kill_process(process, Signal::TERM);
+    }
+    let start = Instant::now();
+    while start.elapsed() < LAST_WORDS {
+        if child.try_wait()?.is_some() {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK);
+    }
+    child.kill()?;
+    child.wait().map(drop)
+}
+
+/// Runs the program. One node takes the place of this process; of two, the worse exit code counts,
+/// and both end with `stop`.
 ///
 /// # Errors
 ///
 /// The library is not there, or the program cannot be started.
-pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
+pub fn run(options: &Options, stop: &Stop) -> anyhow::Result<ExitCode> {
     check(options)?;
     let library = library(options.library.as_deref())?;
     let mut first = node(options, &library, 0)?;
@@ -284,15 +323,33 @@ pub fn run(options: &Options) -> anyhow::Result<ExitCode> {
         return Err(error).with_context(|| format!("{} cannot be started", program.display()));
     }
     let mut server = start(&mut first)?;
-    wait_for_listener(&mut server)?;
-    let client = start(&mut node(options, &library, 1)?).and_then(|mut child| Ok(child.wait()?));
-    if !client.as_ref().is_ok_and(std::process::ExitStatus::success) {
+    let ended = with_client(options, &library, &mut server, stop);
+    if !matches!(ended, Ok(Some(_))) {
+        end(&mut server)?;
+    }
+    let Some(ended) = ended? else { return Ok(ExitCode::from(STOPPED)) };
+    let codes = ended.map(|status| status.code().and_then(|code| u8::try_from(code).ok()));
+    Ok(ExitCode::from(codes.into_iter().map(|code| code.unwrap_or(1)).max().unwrap_or(1)))
+}
+
+/// Runs the second node beside the first one; how both ended, or `None` if `stop` came first.
+fn with_client(
+    options: &Options,
+    library: &Path,
+    server: &mut Child,
+    stop: &Stop,
+) -> anyhow::Result<Option<[ExitStatus; 2]>> {
+    wait_for_listener(server, stop)?;
+    let mut client = start(&mut node(options, library, 1)?)?;
+    let Some(status) = wait(&mut client, stop)? else {
+        end(&mut client)?;
+        return Ok(None);
+    };
+    if !status.success() {
         // It would wait for its client for ever.
         server.kill()?;
     }
-    let ended = [client?, server.wait()?];
-    let codes = ended.map(|status| status.code().and_then(|code| u8::try_from(code).ok()));
-    Ok(ExitCode::from(codes.into_iter().map(|code| code.unwrap_or(1)).max().unwrap_or(1)))
+    Ok(wait(server, stop)?.map(|first| [status, first]))
 }
 
 #[cfg(test)]
@@ -361,7 +418,7 @@ mod tests {
         ] {
             assert!(values.contains(&(name.as_ref(), Some(value.as_ref()))), "{name}");
         }
-        let refused = |options| run(&options).unwrap_err().to_string();
+        let refused = |options| run(&options, &Stop::new()).unwrap_err().to_string();
         assert!(refused(adapter(2)).contains("-n 2"));
         let lossy = Impairment { loss: 5, ..Impairment::default() };
         assert!(refused(Options { impairment: lossy, ..adapter(1) }).contains("--device"));
@@ -386,7 +443,7 @@ mod tests {
         {
             assert!(values.contains(&(name.as_ref(), Some(value.as_ref()))), "{name}");
         }
-        let refused = |options| run(&options).unwrap_err().to_string();
+        let refused = |options| run(&options, &Stop::new()).unwrap_err().to_string();
         let one = Options { address: addresses[..1].to_vec(), ..several() };
         assert!(refused(one).contains("1 of --address for 2"));
     }
@@ -394,13 +451,29 @@ mod tests {
     #[test]
     fn the_worse_end_counts_and_a_missing_library_is_named() {
         // The second is called with an argument more, and so fails.
-        let code = run(&options(2, &["test", "-n"])).unwrap();
+        let code = run(&options(2, &["test", "-n"]), &Stop::new()).unwrap();
         assert_eq!(code, ExitCode::SUCCESS);
-        let code = run(&options(2, &["test", "1", "-eq"]));
+        let code = run(&options(2, &["test", "1", "-eq"]), &Stop::new());
         assert_ne!(code.unwrap(), ExitCode::SUCCESS);
         let missing = Options { library: Some("/nowhere.so".into()), ..options(1, &["true"]) };
-        let error = run(&missing).unwrap_err().to_string();
+        let error = run(&missing, &Stop::new()).unwrap_err().to_string();
         assert!(error.contains("/nowhere.so") && error.contains("--library"), "{error}");
+    }
+
+    #[test]
+    fn both_ends_go_when_this_one_is_told_to() {
+        let stop = Stop::new();
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(200));
+                stop.raise();
+            });
+            // Neither listens: the first would have its time, and both sleep for longer.
+            let sleeps = options(2, &["sh", "-c", "exec sleep 60"]);
+            assert_eq!(run(&sleeps, &stop).unwrap(), ExitCode::from(STOPPED));
+        });
+        assert!(begun.elapsed() < HEAD_START);
     }
 
     #[test]
@@ -410,7 +483,7 @@ mod tests {
             let path = folder.path().join(name);
             std::fs::write(&path, []).unwrap();
             let cut = Options { library: Some(path), ..options(1, &["true"]) };
-            let refused = run(&cut).unwrap_err().to_string();
+            let refused = run(&cut, &Stop::new()).unwrap_err().to_string();
             assert!(refused.contains(name) && refused.contains("--library"), "{refused}");
         }
     }

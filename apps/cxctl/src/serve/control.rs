@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use ferrocx_bus::local::DeviceSide;
 
 use super::lines::Lines;
+use super::socket::clients;
 
 /// How long one client may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -48,7 +49,7 @@ pub(super) fn listen(path: &Path, ports: Vec<(String, DeviceSide)>) -> anyhow::R
         UnixListener::bind(path).with_context(|| format!("control socket {}", path.display()))?;
     std::thread::Builder::new().name("control".into()).spawn(move || {
         let lines = Lines::new();
-        for client in listener.incoming().flatten() {
+        for client in clients(&listener) {
             if let Err(error) = serve(&client, &ports, &lines)
                 && lines.may_say("control")
             {

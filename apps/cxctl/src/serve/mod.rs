@@ -25,6 +25,9 @@ pub(crate) mod status;
 mod tests;
 mod wires;
 
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -34,6 +37,7 @@ use ferrocx_app_common::signal::Stop;
 use ferrocx_bus::local::{LocalConfig, pair};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use self::engine::{Engine, Neighbours};
 use self::function::{Function, Trust};
@@ -113,6 +117,16 @@ pub struct Options {
     pub wires: WireOptions,
 }
 
+/// Takes as many descriptors as the process may have: each client of each port keeps an eventfd for
+/// each of its vectors, and a file for each of its mappings.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        tracing::warn!(%error, now = limit.current, "no more descriptors");
+    }
+}
+
 /// Serves until interrupted (SIGINT, SIGTERM).
 ///
 /// # Errors
@@ -136,6 +150,8 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         ..LocalConfig::default()
     };
     let sockets = || options.sockets.iter().chain(&options.status).chain(&options.control);
+    let made = Sockets::at(sockets().cloned())?;
+    raise_descriptors();
     // Before the threads that it shall hold for.
     let begun = confine::begin(options.unconfined.as_deref(), sockets())?;
     let start = Instant::now();
@@ -175,15 +191,56 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     }
     begun.finish()?;
     let stopped = serve(&stop, served);
-    for path in sockets() {
-        let _ = std::fs::remove_file(path);
-    }
+    drop(made);
     if let Some(capture) = capture {
         capture.flush().context("the capture is incomplete")?;
         anyhow::ensure!(capture.lost() == 0, "{} frames are not captured", capture.lost());
     }
     anyhow::ensure!(stopped.is_empty(), "models stopped: {}; the log says why", stopped.join(", "));
     Ok(())
+}
+
+/// Paths at which sockets are made; they go with it.
+struct Sockets(Vec<PathBuf>);
+
+impl Sockets {
+    /// Paths where nothing is, or a socket that a server has left which is gone.
+    ///
+    /// # Errors
+    /// A path twice, or one where somebody serves, or that is no socket.
+    fn at(paths: impl Iterator<Item = PathBuf>) -> anyhow::Result<Self> {
+        let mut free = Vec::new();
+        for path in paths {
+            let shown = path.display();
+            anyhow::ensure!(!free.contains(&path), "{shown} is named for two sockets");
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            anyhow::ensure!(
+                folder.is_none_or(Path::is_dir),
+                "socket {shown}: there is no such folder; make it, or name another path"
+            );
+            if path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket()) {
+                let left = UnixStream::connect(&path)
+                    .is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused);
+                anyhow::ensure!(left, "somebody serves {shown}; end it, or name another socket");
+                std::fs::remove_file(&path)
+                    .with_context(|| format!("{shown}, which a server has left"))?;
+            }
+            anyhow::ensure!(
+                path.symlink_metadata().is_err(),
+                "{shown} is there and no socket; name another path, or delete it"
+            );
+            free.push(path);
+        }
+        Ok(Self(free))
+    }
+}
+
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// A port at work.

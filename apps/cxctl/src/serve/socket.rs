@@ -15,9 +15,11 @@
 //! - Its memory is on hugetlbfs and it punches holes where no huge page is free: the process ends.
 
 use std::cell::RefCell;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::path::Path;
 use std::sync::Once;
+use std::time::Duration;
 
 use vfio_bindings::bindings::vfio as abi;
 use vfio_user::{IrqInfo, Server, ServerRegion};
@@ -34,14 +36,25 @@ pub(super) fn listen(path: &Path) -> Result<Server, vfio_user::Error> {
     Server::new(path, true, interrupts(), regions())
 }
 
+/// How long a socket that accepts nobody is left alone.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Clients of a socket that is not a port's, for ever; one that cannot be accepted is left waiting
+/// for a while.
+pub(super) fn clients(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
+    listener
+        .incoming()
+        .filter_map(|client| client.inspect_err(|_| std::thread::sleep(ACCEPT_AGAIN)).ok())
+}
+
 /// Serves clients one after another, for ever. Nothing of one is left for the next.
 pub(super) fn serve(server: &Server, port: &str, mut function: Function) {
     loop {
         // A message that is not even well-formed makes the crate panic; the port survives it.
         let end = caught(|| server.run(&mut function));
-        if let Ok(Err(vfio_user::Error::SocketAccept(error))) = end {
-            tracing::error!(port, %error, "the socket accepts no more clients");
-            return;
+        // No descriptor is free, most likely, and one may be later.
+        if matches!(end, Ok(Err(vfio_user::Error::SocketAccept(_)))) {
+            std::thread::sleep(ACCEPT_AGAIN);
         }
         say(port, &function, end);
         function.forget_client();

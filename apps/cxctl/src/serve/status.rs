@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::engine::Wake;
 use super::lines::Lines;
+use super::socket::clients;
 
 /// How long a reader or the devices may keep the others waiting.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -50,7 +51,7 @@ pub(super) fn listen(
         UnixListener::bind(path).with_context(|| format!("status socket {}", path.display()))?;
     std::thread::Builder::new().name("status".into()).spawn(move || {
         let lines = Lines::new();
-        for reader in listener.incoming().flatten() {
+        for reader in clients(&listener) {
             if let Err(error) = answer(&reader, &ports, capture.as_ref())
                 && lines.may_say("status")
             {

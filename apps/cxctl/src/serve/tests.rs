@@ -19,7 +19,7 @@ use vfio_user::Client;
 use super::engine::{Engine, Steppable};
 use super::function::{Function, Trust};
 use super::pci::{BAR0_BYTES, PciFunction};
-use super::socket;
+use super::{Sockets, socket};
 
 /// A device that counts its resets in register 0, and on a write to register 4 of an I/O address
 /// reads a word there, publishes it in register 8 and raises vector 5.
@@ -259,4 +259,25 @@ fn nonsense_from_a_client_ends_only_its_own_connection() {
     client.region_write(BAR0, 3, &[0; 4]).expect("dropped");
     client.region_write(BAR0, u64::MAX, &[0; 4]).expect("dropped");
     assert_eq!(read32(&mut client, CONFIG, 0), [0xb3, 0x15, 0x17, 0x10]);
+}
+
+#[test]
+fn a_socket_that_was_left_is_taken_over_and_what_is_anybodys_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let refused =
+        |paths: &[PathBuf]| Sockets::at(paths.iter().cloned()).map(drop).unwrap_err().to_string();
+    let served = std::os::unix::net::UnixListener::bind(at("served")).unwrap();
+    drop(std::os::unix::net::UnixListener::bind(at("left")).unwrap());
+    std::fs::write(at("file"), "kept").unwrap();
+    assert!(refused(&[at("served")]).contains("somebody serves"));
+    assert!(refused(&[at("file")]).contains("no socket"));
+    assert!(refused(&[at("new"), at("new")]).contains("two sockets"));
+    assert!(refused(&[at("nowhere").join("new")]).contains("folder"));
+    let made = Sockets::at([at("left"), at("new")].into_iter()).unwrap();
+    assert!(!at("left").exists());
+    std::fs::write(at("new"), "").unwrap();
+    drop(made);
+    assert!(!at("new").exists() && at("served").exists() && at("file").exists());
+    drop(served);
 }
