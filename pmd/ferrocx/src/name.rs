@@ -71,6 +71,12 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
+    /// Whether they say what the port is plugged into.
+    #[must_use]
+    pub fn has_wire(&self) -> bool {
+        self.tap.is_some() || !self.net.is_empty()
+    }
+
     const KNOWN: &'static str = "`seed`, `net`, `tap`";
 
     fn parse(text: &str) -> Result<Self, NameError> {

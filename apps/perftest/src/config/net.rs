@@ -107,6 +107,9 @@ pub(super) fn net(args: &Args) -> Result<Net, ConfigError> {
         let way_out = "leave SERVER out, or name a device with --device";
         return together("both ends run on the model of this process", way_out);
     }
+    if matches!(&device, DeviceName::Model(options) if options.has_wire()) {
+        return together("a cable joins both ends of the model", "leave net and tap out");
+    }
     let cable = cable(args)?;
     if !is_model && (args.pcap.is_some() || is_bad(&cable)) {
         let way_out = "leave --pcap, --loss and their like out, or leave --device out";

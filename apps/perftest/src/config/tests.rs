@@ -54,6 +54,7 @@ fn each_refusal_names_value_limit_and_way_out() {
         ("pingpong rc --peer-mac 02:00:00:00:00", "`02:00:00:00:00` is not an Ethernet"),
         ("pingpong rc --peer-mac ff:ff:ff:ff:ff:ff", "--peer-mac is ff:ff:ff:ff:ff:ff; it must"),
         ("pingpong rc host", "both ends run on the model of this process; leave SERVER out"),
+        ("pingpong rc --device model:tap=fx0", "a cable joins both ends of the model"),
         (
             "pingpong rc --device 00:02.0 --pcap x",
             "only the model's cable can be captured or bad; ",

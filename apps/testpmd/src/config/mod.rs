@@ -319,6 +319,10 @@ fn ports(args: &Args) -> Result<Vec<PortSpec>, ConfigError> {
                 let what = format!("{address} is given twice; each port needs its own device");
                 return Err(ConfigError::Conflict(what));
             }
+            (DeviceName::Model(options), _) if options.has_wire() => {
+                let what = format!("{device}: what a port of the model is plugged into is said by");
+                return Err(ConfigError::Conflict(format!("{what} --wire; leave net and tap out")));
+            }
             _ => {}
         }
         ports.push(PortSpec { device, wire: wire.unwrap_or(WireSpec::Generator) });

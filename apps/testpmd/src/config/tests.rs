@@ -63,6 +63,7 @@ fn devices_and_wires_must_match() {
     assert!(refused("--device eth0").contains("unknown device `eth0`"));
     assert!(refused("--device 3b:00.0 --device 3b:00.0").contains("given twice"));
     assert!(refused("--device 3b:00.0 --wire none").contains("has a real wire"));
+    assert!(refused("--device model:tap=fx0").contains("leave net and tap out"));
     assert!(refused("--device 3b:00.0 --pcap /tmp/x").contains("--pcap captures wires"));
     assert!(refused("--wire none --wire none --ports 1").contains("2 devices or wires"));
     assert!(refused("--ports 0").contains("--ports is 0; it must be 1 to 16"));
