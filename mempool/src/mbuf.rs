@@ -83,12 +83,11 @@ impl Mbuf {
     /// device into a packet of `len` bytes behind `headroom` bytes.
     ///
     /// `false`, and no change, if the data room is smaller than `headroom + len`: the completion
-    /// cannot be right.
-    ///
-    /// The buffer must be a single one. In a chain, `pkt_len` would no longer be the sum.
+    /// cannot be right; and for a chain, whose length would no longer be the sum.
     #[inline]
     pub fn init_rx(&mut self, headroom: u16, len: u32, meta: RxMeta) -> bool {
-        if u64::from(headroom) + u64::from(len) > u64::from(header!(self, buf_len)) {
+        let fits = u64::from(headroom) + u64::from(len) <= u64::from(header!(self, buf_len));
+        if !fits || !header!(self, next).is_null() {
             return false;
         }
         self.set_filled(headroom, len);

@@ -54,6 +54,18 @@
 //! }
 //! ```
 //!
+//! Whoever copies out of a large buffer has borrowed it, and the pool that the copies are of:
+//!
+//! ```compile_fail,E0505
+//! use ferrocx_mempool::{Mbuf, Pool, Sliced};
+//! fn wrong(large: &mut Sliced, pool: Pool, mbuf: &mut Mbuf) {
+//!     let mut copier = large.copier(&pool, 0..64).unwrap();
+//!     let part = copier.next_part(64).unwrap();
+//!     drop(pool);
+//!     let _ = copier.copy(part, mbuf);
+//! }
+//! ```
+//!
 //! Nor is a packet copied behind its reference count:
 //!
 //! ```compile_fail,E0599

@@ -128,7 +128,7 @@ impl Sliced {
     /// `None` if some of these bytes are given away already or not the buffer's, and if the memory
     /// of either [is foreign](Mbuf::is_foreign).
     #[inline(always)]
-    pub fn copier(&mut self, pool: &Pool, bytes: Range<u32>) -> Option<Copier<'_>> {
+    pub fn copier<'a>(&'a mut self, pool: &'a Pool, bytes: Range<u32>) -> Option<Copier<'a>> {
         let is_foreign = self.is_foreign || pool.is_foreign();
         if is_foreign || bytes.start < self.end || bytes.end < bytes.start || bytes.end > self.len {
             return None;
@@ -142,6 +142,7 @@ impl Sliced {
             home: pool.inner_ptr(),
             last: bytes.end,
             end: &mut self.end,
+            pool: PhantomData,
         })
     }
 
@@ -192,6 +193,8 @@ pub struct Copier<'a> {
     /// The byte behind those that are left, and where to note what was given away.
     last: u32,
     end: &'a mut u32,
+    /// Another pool could have its place once it is gone.
+    pool: PhantomData<&'a Pool>,
 }
 
 /// Bytes of a [`Sliced`], for one packet.

@@ -1,7 +1,11 @@
-//! Commands for the objects of this crate.
+//! Commands for the objects of this crate, and who owns these.
 #![expect(unsafe_code, reason = "commands tell the device where to read and write")]
 
-use ferrocx_core::{CommandError, Device};
+use std::sync::Arc;
+
+use ferrocx_bus::DmaBuf;
+use ferrocx_core::wq::{RecvSize, SharedRing, XrcSrqAttr};
+use ferrocx_core::{CommandError, Device, DeviceError, Handle, Kind};
 use ferrocx_prm::cmd::Command;
 
 /// Carries out commands that [`Device`] has no method for.
@@ -27,5 +31,29 @@ impl Execute for Device {
         // whose region is in raw use; both live as long as the object that names them, or are
         // leaked with it. Objects that they name are the caller's own, or held by it.
         unsafe { self.execute_raw::<C>(input, tail_in, tail_out) }
+    }
+}
+
+/// Owns an object that a command has just created, and that works on `memory`.
+pub(crate) fn own(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Handle {
+    // SAFETY: the caller has the number from the command, and gives it to nobody else. Beside
+    // `memory` the device writes where requests and keys say, which outlive the handle or keep it.
+    unsafe { Handle::from_raw(device, kind, number, memory) }
+}
+
+/// Makes a shared receive queue, see [`SharedRing::create`]; of an XRC domain with `xrc`.
+pub(crate) fn shared_ring(
+    device: &Device,
+    pd: u32,
+    xrc: Option<&XrcSrqAttr>,
+    size: RecvSize,
+) -> Result<(SharedRing, Handle), DeviceError> {
+    // SAFETY: what is posted names buffers by their keys: the slots of the queue hold them until
+    // the receive has ended or the device let go of the queue.
+    unsafe {
+        match xrc {
+            Some(attr) => SharedRing::create_xrc(device, attr, size),
+            None => SharedRing::create(device, pd, size),
+        }
     }
 }

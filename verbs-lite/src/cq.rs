@@ -450,8 +450,8 @@ impl Completion {
         u64::from_be(slot.load_raw64::<{ Cqe64::TIMESTAMP.offset }>())
     }
 
-    /// The same once more. Where the short way ends, a copy goes to the long one, so that the words
-    /// of the original never leave their registers.
+    /// A copy. Where the short way ends, one goes to the long way, so that the words of the
+    /// original never leave their registers.
     #[inline(always)]
     pub(crate) fn copied(&self) -> Self {
         Self { ..*self }

@@ -8,7 +8,7 @@ use ferrocx_mempool::{Region, unique_domain};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocPd;
 
-use crate::command::Execute;
+use crate::command::{Execute, own};
 use crate::context::{ContextCore, RdmaContext};
 use crate::error::VerbsError;
 
@@ -26,7 +26,25 @@ pub(crate) struct PdCore {
 }
 
 /// Memory of the caller's for the rings of queue pairs: [`Pd::with_ring_memory`].
-pub trait RingMemory: std::fmt::Debug + Send + Sync {
+///
+/// # Safety
+/// A region that [`RingMemory::take`] returned is the queue pair's until it is dropped. Nobody
+/// else writes to it, and it is not returned twice: the device carries out the requests that stand
+/// there, wherever in mapped memory they say.
+///
+/// ```compile_fail,E0200
+/// # use std::sync::Arc;
+/// # use ferrocx_verbs_lite::{RingMemory, VerbsError};
+/// # #[derive(Debug)]
+/// # struct Kept(Arc<ferrocx_mempool::Region>);
+/// impl RingMemory for Kept {
+///     fn take(&self, _: usize) -> Result<Option<Arc<ferrocx_mempool::Region>>, VerbsError> {
+///         Ok(Some(Arc::clone(&self.0)))
+///     }
+/// }
+/// ```
+#[expect(unsafe_code, reason = "requests in the memory tell the device where to write")]
+pub unsafe trait RingMemory: std::fmt::Debug + Send + Sync {
     /// A region of `len_bytes` or more, which is unmapped and dropped when the queue pair is gone;
     /// `None` for the device's own memory.
     ///
@@ -74,7 +92,7 @@ impl RdmaContext {
     pub fn alloc_pd(&self) -> Result<Pd, VerbsError> {
         let core = Arc::clone(self.core());
         let number = core.device().execute::<AllocPd>(&AllocPd::input(), &[], &mut [])?.pd();
-        let handle = Handle::new(core.device(), Kind::Pd, number, Vec::new());
+        let handle = own(core.device(), Kind::Pd, number, Vec::new());
         let (_handle, id) = (Some(handle), unique_domain());
         Ok(Pd { inner: Arc::new(PdCore { number, _handle, id, core, rings: None }) })
     }

@@ -34,7 +34,7 @@ use ferrocx_prm::cmd::wq::{MODIFY_RMP_LWM, ModifyRmp};
 use ferrocx_prm::cqe::CqeOpcode;
 use ferrocx_prm::wqc::{Rmpc, Wq, state};
 
-use crate::command::Execute;
+use crate::command::{Execute, shared_ring};
 use crate::context::ContextCore;
 use crate::cq::{Completion, Cq};
 use crate::error::{Failure, PostError, Refused, VerbsError};
@@ -162,7 +162,7 @@ impl Pd {
     pub fn create_srq<B: Buffers>(&self, config: &SrqConfig) -> Result<Srq<B>, VerbsError> {
         let pd = self.number();
         Srq::new(self, config, |device, size| {
-            let (ring, handle) = SharedRing::create(device, pd, size)?;
+            let (ring, handle) = shared_ring(device, pd, None, size)?;
             Ok((ring, handle, None))
         })
     }

@@ -19,8 +19,9 @@
 
 use std::sync::Arc;
 
-use ferrocx_core::wq::{SharedRing, XrcSrqAttr};
+use ferrocx_core::wq::XrcSrqAttr;
 
+use crate::command::shared_ring;
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::VerbsError;
@@ -86,7 +87,7 @@ impl Xrcd {
             user_index,
         };
         Srq::new(pd, config, |device, size| {
-            let (ring, handle) = SharedRing::create_xrc(device, &attr, size)?;
+            let (ring, handle) = shared_ring(device, attr.pd, Some(&attr), size)?;
             Ok((ring, handle, Some((place, room))))
         })
     }

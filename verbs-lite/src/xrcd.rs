@@ -5,12 +5,12 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 
-use ferrocx_core::wq::{RecvSize, SharedRing, XrcSrqAttr};
+use ferrocx_core::wq::{RecvSize, XrcSrqAttr};
 use ferrocx_core::{Handle, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::AllocXrcd;
 
-use crate::command::Execute;
+use crate::command::{Execute, own, shared_ring};
 use crate::context::{ContextCore, DeviceCaps, RdmaContext};
 use crate::cq::{Completion, Cq, CqCore, Room};
 use crate::era::{NONE, Source};
@@ -64,13 +64,13 @@ impl XrcdCore {
         }
         let device = core.device();
         let xrcd = device.execute::<AllocXrcd>(&AllocXrcd::input(), &[], &mut [])?.xrcd();
-        let handle = Handle::new(device, Kind::Xrcd, xrcd, Vec::new());
+        let handle = own(device, Kind::Xrcd, xrcd, Vec::new());
         let no_cq = Cq::new(context, 1, Room::Shared, None)?.core();
         // Linux's driver, too, has each queue pair name a shared queue and completion queues.
         // Source: reference 5.2.
         let (pd, cqn) = (device.pdn(), no_cq.number());
         let attr = XrcSrqAttr { xrcd, pd, rlky: false, cqn, user_index: 0 };
-        let (_, no_srq) = SharedRing::create_xrc(device, &attr, LEAST)?;
+        let (_, no_srq) = shared_ring(device, pd, Some(&attr), LEAST)?;
         let (owner, user_indices) = (core.receivers.owner(), Mutex::default());
         let places = Mutex::default();
         Ok(Self { no_srq, no_cq, handle, core, owner, user_indices, places })

@@ -365,3 +365,44 @@ fn a_peer_that_ended_a_key_of_one_device_has_ended_none_of_another() {
     let mut free = at_b.invalidated_by(proof).expect("its own");
     assert!(free.take_mbuf().is_some());
 }
+
+/// Who is given a queue pair may put another one in its place. What the completion has left to end
+/// is not that one's, which may have requests at the same positions.
+#[test]
+fn a_completion_ends_nothing_of_a_queue_pair_that_took_the_place_of_its_own() {
+    let (mut two, pool) = scene();
+    let (mut other, _peer) = two.rc::<Mbuf>(&QpConfig { user_index: 1, ..small() });
+    let (qa, _qb) = two.rc::<Mbuf>(&small());
+    let mr = two.b.mr();
+    let remote = RemoteAddr { addr: mr.addr(), rkey: mr.rkey().unwrap() };
+    let mut table = QpTable::<(), Mbuf>::new();
+    assert!(table.insert(qa, ()).is_none());
+    // One each before, after which a completion needs no look.
+    other.post_send_inline(&SendWr::signaled(0, SendOp::Write(remote)), &[1; 8]).unwrap();
+    two.world.settle();
+    let completion = two.a.cq.poll().unwrap();
+    assert_eq!(end(&mut other, completion), [0]);
+    let (qa, ()) = table.get_mut(0).unwrap();
+    qa.post_send_inline(&SendWr::signaled(0, SendOp::Write(remote)), &[1; 8]).unwrap();
+    two.world.settle();
+    assert_eq!(table.poll_each(&mut two.a.cq, 8, |_, (), _| ()).unwrap(), 1);
+    let (qa, ()) = table.get_mut(0).unwrap();
+    for id in 0..3 {
+        let flags = if id == 2 { SendFlags::SIGNALED } else { SendFlags::empty() };
+        let wr = SendWr::unsignaled(id, SendOp::Write(remote)).with(flags);
+        qa.post_send_inline(&wr, &[1; 8]).unwrap();
+    }
+    two.world.settle();
+    for id in 10..13 {
+        other.post_send(&SendWr::signaled(id, SendOp::Read(remote)), Some(packet(&pool))).unwrap();
+    }
+    let mut ended = Vec::new();
+    let result = table.poll_each(&mut two.a.cq, 8, |qp, (), wc| {
+        ended.push(wc.wr_id);
+        if wc.wr_id == 0 {
+            std::mem::swap(qp, &mut other);
+        }
+    });
+    assert!(result.is_err() && ended == [0], "{result:?} {ended:?}");
+    assert!(table.get_mut(0).unwrap().0.has_outstanding(), "the READs");
+}

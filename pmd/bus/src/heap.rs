@@ -247,12 +247,6 @@ impl DmaBuf {
         self.len_bytes
     }
 
-    /// The mapping that the buffer is part of.
-    #[must_use]
-    pub fn mapping(&self) -> &Arc<DmaMapping> {
-        &self.mapping
-    }
-
     /// The first byte, for views inside this crate.
     pub(crate) fn base(&self) -> NonNull<u8> {
         self.base

@@ -36,7 +36,9 @@ impl<const STRIDE: usize, const OFF: usize, const WIDTH: usize> Word<STRIDE, OFF
 /// of an SQ.
 ///
 /// Keeps the memory alive. Accesses go through [`Ring::at`]. A ring may be sent to another
-/// core; sharing one is possible and free of data races, but the entries' protocol is the user's.
+/// core. Who shares one lets no two threads access the same bytes at a time by words of different
+/// widths, or one of them by [`WideStores`](crate::WideStores). The entries' protocol is the
+/// user's.
 pub struct Ring<const STRIDE: usize> {
     base: NonNull<u8>,
     /// `entries * STRIDE - STRIDE`: masks a byte offset to the start of an entry.

@@ -10,12 +10,17 @@ use ferrocx_mempool::{Region, RegionConfig};
 
 /// A buffer of `len_bytes`, with the device that sees it.
 fn buffer(len_bytes: usize) -> (Arc<DmaBuf>, DeviceSide) {
+    let (heap, device) = heap(len_bytes);
+    (Arc::new(heap.alloc(len_bytes, 64).expect("room")), device)
+}
+
+/// A heap of a page or `len_bytes`, with the device that sees it.
+fn heap(len_bytes: usize) -> (DmaHeap, DeviceSide) {
     let config = LocalConfig { bar_len_bytes: 64 << 10, ..LocalConfig::default() };
     let (driver, device) = local::pair(config).expect("valid");
     let region = Region::alloc(&RegionConfig::heap(len_bytes.max(4096))).expect("heap memory");
     let mapping = driver.dma().map(region, DmaAccess::ReadWrite).expect("mapped");
-    let buf = DmaHeap::new(mapping).alloc(len_bytes, 64).expect("room");
-    (Arc::new(buf), device)
+    (DmaHeap::new(mapping), device)
 }
 
 #[test]
@@ -126,8 +131,7 @@ fn buffers_refuse_accesses_past_their_end() {
 
 #[test]
 fn bad_lengths_and_alignments_are_refused() {
-    let (buf, _device) = buffer(64);
-    let heap = DmaHeap::new(Arc::clone(buf.mapping()));
+    let (heap, _device) = heap(64);
     for (len, align) in [(0, 64), (usize::MAX, 64), (64, 0), (64, 3), (64, 2 * MAX_ALIGN_BYTES)] {
         let refused = heap.alloc(len, align);
         assert!(matches!(refused, Err(BusError::OutOfRange { .. })), "{len} {align}");

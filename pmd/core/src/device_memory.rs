@@ -212,7 +212,7 @@ fn give_back(device: &Device, start: u64, taken_bytes: u64) -> Result<(), Comman
 }
 
 impl DeviceMemory {
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.memory.len_bytes()

@@ -37,8 +37,31 @@ pub struct Handle {
 impl Handle {
     /// Owns an object that [`Device::execute_raw`] created. `memory` is what the device reads or
     /// writes as long as the object exists.
+    ///
+    /// # Safety
+    /// Nobody else owns the object: whoever destroys or stops one takes what others rely on, such
+    /// as a queue's position, or the end of the device's writing. The device writes to nothing for
+    /// it but `memory`, and what is held as long as the handle.
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::{Device, Handle, Kind};
+    /// fn safe(device: &Device, rqn: u32) -> Handle {
+    ///     Handle::from_raw(device, Kind::Rq, rqn, Vec::new())
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "whoever destroys an object ends what others rely on")]
     #[must_use]
-    pub fn new(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Self {
+    pub unsafe fn from_raw(
+        device: &Device,
+        kind: Kind,
+        number: u32,
+        memory: Vec<Arc<DmaBuf>>,
+    ) -> Self {
+        Self::new(device, kind, number, memory)
+    }
+
+    /// Owns an object that this crate created.
+    pub(crate) fn new(device: &Device, kind: Kind, number: u32, memory: Vec<Arc<DmaBuf>>) -> Self {
         let memory = Mutex::new(memory);
         Self { kind, number, alive: true, memory, needs: Vec::new(), device: device.clone() }
     }

@@ -130,13 +130,13 @@ impl std::fmt::Debug for RxRing {
 enum Kind {
     /// A buffer and a completion for each packet.
     Plain,
-    /// The same, with timestamps.
+    /// A buffer and a completion with a timestamp for each packet.
     Stamped,
     /// A buffer for each packet, whose completions may be compressed.
     Compressed,
     /// Several buffers to a work request.
     Scattered,
-    /// The same, of two pools.
+    /// Several buffers of two pools to a work request.
     Split,
     /// Many packets to a buffer.
     Striding,

@@ -113,7 +113,7 @@ impl RxRing {
         self.next_rarely()
     }
 
-    /// The same of a compressed block, and what is wrong.
+    /// The next completion of a compressed block, or what is wrong.
     #[inline(never)]
     fn next_rarely(&mut self) -> Option<(u32, Option<RxMeta>)> {
         if !self.mini.is_active() {
@@ -197,7 +197,7 @@ impl RxRing {
         }
     }
 
-    /// The same for a queue that splits: headers for which there is payload.
+    /// Posts what a queue that splits has room for: headers for which there is payload.
     fn refill_split(&mut self) {
         let Some(split) = &mut self.split else { return };
         split.fill(&self.ring);

@@ -13,6 +13,8 @@
 //!
 //! Source: reference 5.6, 6.5, and 6.7, `byte_cnt`.
 
+use std::mem::ManuallyDrop;
+
 use arrayvec::ArrayVec;
 use ferrocx_bus::{RingView, Slot};
 use ferrocx_core::wq::{RecvRing, put_data};
@@ -301,7 +303,8 @@ impl RxRing {
     #[inline(never)]
     pub(super) fn burst_strides<const N: usize>(&mut self, out: &mut ArrayVec<Mbuf, N>) -> usize {
         let before = out.len();
-        let Some(mut strides) = self.strides.take() else { return 0 };
+        // The device writes to what is in there: not freed if anything panics.
+        let Some(mut strides) = self.strides.take().map(ManuallyDrop::new) else { return 0 };
         let (mut bytes, mut is_short) = (0, true);
         while !out.is_full() && self.stats.fault.is_none() {
             if self.elts.is_empty() && !self.fetch() {
@@ -336,7 +339,7 @@ impl RxRing {
             }
             self.ring.tell();
         }
-        self.strides = Some(strides);
+        self.strides = Some(ManuallyDrop::into_inner(strides));
         received
     }
 
@@ -373,8 +376,8 @@ impl RxRing {
         bytes: &mut u64,
     ) -> usize {
         let left = strides.next * Striding::STRIDE_BYTES..Striding::BUFFER_BYTES;
-        let from = strides.open.as_mut().and_then(|open| open.copier(self.elts.pool(), left));
-        let Some(from) = from else { return 0 };
+        let (open, pool) = (strides.open.as_mut(), self.cache.pool());
+        let Some(from) = open.and_then(|open| open.copier(pool, left)) else { return 0 };
         let (cqes, cq_ci) = (self.cq.ring.view(), self.cq.ci);
         let mut copies = Copies::<STAMPED> {
             cqes,

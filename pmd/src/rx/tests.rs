@@ -511,3 +511,19 @@ fn a_striding_queue_waits_for_buffers_and_loses_nothing() {
     drop((held, fixture.rx));
     assert_eq!((buffers.stats().in_use, fixture.pool.stats().in_use), (0, 0));
 }
+
+/// Who puts another pool's cache there gets a panic, and no buffer that the device may write to.
+#[test]
+fn a_panic_frees_nothing_that_is_posted() {
+    let mut fixture = fixture_with(512, strided);
+    let buffers = fixture.rx.hot.strides.as_ref().unwrap().pool().clone();
+    let others = pool(8);
+    *fixture.rx.cache() = others.cache();
+    let panicked = (0..1024).any(|packet| {
+        fixture.played.complete_with(cqe(packet % 512, 1 << 16 | 60));
+        let burst = std::panic::AssertUnwindSafe(|| fixture.rx.rx_burst(&mut Burst::new()));
+        std::panic::catch_unwind(burst).is_err()
+    });
+    assert!(panicked);
+    assert_eq!(buffers.stats().in_use, 2, "those in the ring");
+}

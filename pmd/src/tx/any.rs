@@ -94,7 +94,9 @@ impl Requests {
     /// Posts a request that holds headers of the packet, or all of it.
     #[inline(never)]
     fn post_with_header(&mut self, packet: Packet<'_>) -> Result<(), Refusal> {
-        let (flags, len) = (packet.flags(), packet.pkt_len());
+        // What is copied is as long as the segments, whatever the packet says of itself.
+        let len = packet.segments().map(|segment| segment.data_len()).sum();
+        let flags = packet.flags();
         let (mut opcode, mut flags_mss) = (Opcode::SEND, checksums(flags));
         let mut skip = self.min_inline.min(len);
         if flags.contains(OlFlags::TX_TSO) {

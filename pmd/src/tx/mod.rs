@@ -66,7 +66,7 @@ use stamps::Stamps;
 const SIGNAL_EVERY: u64 = 64;
 /// Completions read in one burst at most, so that a burst's length stays bounded.
 const COMPLETIONS_PER_BURST: u32 = 4;
-/// The same, of a queue whose packets may each have one.
+/// Completions read in one burst at most of a queue whose packets may each have one.
 const STAMPS_PER_BURST: u32 = 64;
 
 /// A completion that was asked for.

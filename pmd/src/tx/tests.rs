@@ -417,3 +417,25 @@ fn completions_that_cannot_be_stop_the_queue() {
         assert_eq!(fixture.tx.stats().errors, 32);
     }
 }
+
+/// A buffer that was taken as it lay says what its last user left: here that it is short, which
+/// its data is not.
+#[test]
+fn a_packet_that_says_less_than_it_has_is_not_copied_over_what_stands_behind() {
+    let mut fixture = fixture();
+    fixture.tx.hot.requests.inline_bytes = 64;
+    let (mut chain, tail) = (fixture.packet(&[]), fixture.packet(&[7; 10]));
+    chain.chain(tail).unwrap();
+    assert!(chain.append(1990).is_some(), "in the last segment, counted in the first");
+    fixture.tx.cache().put(chain);
+    let mut raw = ArrayVec::<Mbuf, 2>::new();
+    assert!(fixture.tx.cache().get_raw_bulk(&mut raw, 2));
+    raw.retain(|mbuf| mbuf.data_len() == 2000);
+    let (mut packet, tail) = (fixture.packet(&[]), raw.pop().expect("the tail"));
+    let address = tail.data_iova();
+    packet.chain(tail).unwrap();
+    assert_eq!(packet.pkt_len(), 10);
+    assert_eq!(fixture.send([packet]), 1);
+    assert_eq!(fixture.ctrl(0)[7], 3, "control, Ethernet, and one data segment");
+    assert_eq!(fixture.data(32), data_segment(2000, address));
+}

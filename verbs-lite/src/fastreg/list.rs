@@ -134,7 +134,7 @@ type Run = (u64, u64, u32);
 #[derive(Debug)]
 pub(super) struct List {
     words: Ring<8>,
-    /// The same in units that are read.
+    /// The list in units that are read.
     units: Ring<64>,
     layout: ListLayout,
     max_len: u32,

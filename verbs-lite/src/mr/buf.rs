@@ -34,7 +34,7 @@ impl Buf {
         Self { registration, addr, len, lkey_be }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[inline]
     #[must_use]
     pub fn len(&self) -> usize {

@@ -65,7 +65,7 @@ impl RdmaContext {
 }
 
 impl Dm {
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.piece.len_bytes

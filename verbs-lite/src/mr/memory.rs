@@ -71,7 +71,7 @@ impl Memory {
         context.map_memory(Region::alloc(config)?)
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> usize {
         self.mapping.len_bytes()

@@ -9,7 +9,7 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::CreateMkey;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc, key};
 
-use crate::command::Execute;
+use crate::command::{Execute, own};
 use crate::error::{VerbsError, lock};
 use crate::pd::PdCore;
 use crate::types::Access;
@@ -37,7 +37,7 @@ impl Mkey {
             .with_memory_key_mkey_entry(mkc)
             .with_translations_octword_actual_size(octowords);
         let index = device.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
-        let handle = Mutex::new(Handle::new(device, Kind::Mkey, index, Vec::new()));
+        let handle = Mutex::new(own(device, Kind::Mkey, index, Vec::new()));
         Ok((Arc::new(Self { handle, is_taken: AtomicBool::new(false) }), key(index, variant)))
     }
 

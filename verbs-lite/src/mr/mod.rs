@@ -177,7 +177,7 @@ impl Mr {
         self.inner.start
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.inner.len

@@ -382,7 +382,7 @@ impl PeerBlock {
         self.block.memory.addr
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.block.memory.len

@@ -58,7 +58,7 @@ struct Held {
 struct Grant {
     provider: Arc<Provider>,
     range: PeerRange,
-    /// The same, first and last page whole, and its pages.
+    /// The range with its first and last page whole, and its pages.
     whole: PeerRange,
     pages: u64,
     deadline: Duration,

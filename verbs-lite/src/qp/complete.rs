@@ -259,8 +259,9 @@ impl<B: Buffers> Qp<B> {
         let (head, mut count) = (completion.head, 0);
         if self.sq.belief.knows(&completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
-            // Sends that went well, as `next_of` has them, for as long as they are simple.
-            loop {
+            // Sends that went well, as `next_of` has them, for as long as they are simple, and as
+            // this is the queue pair still: `each` may have put another one here.
+            while self.sq.belief.knows(&completion) {
                 if reports == Reports::Signaled && self.sq.end_silent(counter) {
                     return Ok(count);
                 }

@@ -57,7 +57,7 @@ mod xrc;
 use std::sync::Arc;
 
 use ferrocx_core::wq::{RecvRing, SendRing};
-use ferrocx_core::{Handle, Kind, Uar, page_list};
+use ferrocx_core::{Kind, Uar, page_list};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
@@ -81,7 +81,7 @@ pub use table::{Ended, QpTable};
 pub use crate::types::QpState;
 
 use crate::belief::Belief;
-use crate::command::Execute;
+use crate::command::{Execute, own};
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
@@ -535,7 +535,7 @@ impl Plan<'_> {
         let pages = if qpc.no_sq() { Vec::new() } else { page_list(&rings) };
         let qpn = device.execute::<CreateQp>(&input, &pages, &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
-        let objects = Objects::Qp(Handle::new(device, Kind::Qp, qpn, memory));
+        let objects = Objects::Qp(own(device, Kind::Qp, qpn, memory));
         let send = SendRing::over(&rings, rq_bytes, sizes.log_sq_blocks, &record, uar, qpn)?;
         let recv = has_rq.then(|| RecvRing::over(&rings, sizes.recv, &record)).transpose()?;
         Ok((send, recv, objects))

@@ -251,17 +251,26 @@ impl<T, B: Buffers> QpTable<T, B> {
         {
             return Ok(Some(found));
         }
+        let mut refilled = 0;
         loop {
             let Some(completion) = self.taken.get_mut(self.given) else {
-                if !self.refill(cq) {
+                // A device that lies may have completions of nobody without end.
+                if refilled >= cq.entries() || !self.refill(cq) {
                     return Ok(None);
                 }
+                refilled += self.taken.len() as u32;
                 continue;
             };
             let index = completion.user_index();
             let entry = self.entries.get_mut(index as usize).and_then(Option::as_mut);
             if entry.is_none() && self.reserved.contains(&index) {
-                self.early.push(self.taken.remove(self.given));
+                let early = self.taken.remove(self.given);
+                // More than the queue holds were never asked for.
+                if self.early.len() < cq.entries() as usize {
+                    self.early.push(early);
+                } else {
+                    self.dropped += 1;
+                }
                 continue;
             }
             match end(entry, completion, self.reports, &mut self.dropped) {

@@ -315,7 +315,7 @@ impl<'r> Wqe<'r> {
         self.at = self.at.wrapping_add(inline_units(len) << LOG_DS_BYTES);
     }
 
-    /// The same, unit by unit: where the ring ends within the bytes, for one.
+    /// Appends an inline data segment unit by unit: where the ring ends within the bytes, for one.
     #[inline]
     fn inline_anywhere<'a>(&mut self, len: usize, pieces: impl IntoIterator<Item = &'a [u8]>) {
         let mut unit = [0; DS_BYTES];

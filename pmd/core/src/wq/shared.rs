@@ -75,7 +75,11 @@ impl SharedRing {
     /// # Errors
     ///
     /// What the device refused.
-    pub fn create_xrc(
+    ///
+    /// # Safety
+    /// As of [`SharedRing::create`].
+    #[expect(unsafe_code, reason = "entries tell the device where to write")]
+    pub unsafe fn create_xrc(
         device: &Device,
         attr: &XrcSrqAttr,
         size: RecvSize,

@@ -99,7 +99,9 @@ impl Drop for Lent {
 #[derive(Debug)]
 struct Rings(Arc<Allocator>);
 
-impl RingMemory for Rings {
+// SAFETY: each call asks the program for memory, which is the library's until it is freed: the
+// interface has the program promise that.
+unsafe impl RingMemory for Rings {
     fn take(&self, len_bytes: usize) -> Result<Option<Arc<Region>>, VerbsError> {
         let Allocator { alloc, pd_context, pd, .. } = &*self.0;
         let bytes = len_bytes.next_multiple_of(PAGE_BYTES);
