@@ -10,7 +10,9 @@ use common::{BLOCK, NQN, namespace, with};
 use fake::{Plan, World};
 use ferrocx_nvme::Config;
 use ferrocx_nvmf_target::controller::Settings;
-use ferrocx_nvmf_target::host::{Host, keyed};
+use ferrocx_nvmf_target::host::{Host, HostConfig, keyed};
+use ferrocx_nvmf_target::proto::log::lid;
+use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
@@ -78,6 +80,51 @@ fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
         std::thread::sleep(Duration::from_millis(100));
         assert!(abort(&mut host, 1, away));
         assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::ABORTED);
+    });
+}
+
+/// A log page that waits for a buffer does not hold up what needs none.
+#[test]
+fn short_admin_commands_pass_those_that_wait_for_a_buffer() {
+    let config = ServerConfig { buffers: 1, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let world = World::new(Plan::default());
+        let mut drive = world.open_as(&Config::default()).unwrap();
+        let buffers = here.change(|server| server.buffers());
+        let its = drive.queue(1, &[buffers]).unwrap();
+        here.change(move |server| {
+            let backend = server.add_drive(its).unwrap();
+            server.target_mut().put_namespace(NQN, namespace(NSID, 4096, backend)).unwrap();
+        });
+        let config = HostConfig { keep_alive_ms: 10_000, ..HostConfig::new(NQN) };
+        let mut host = Host::connect(&here.base, &config).unwrap();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_memory, mr) = host.memory(64 << 10).unwrap();
+        let write = Sqe::blocks(io::WRITE, 0, NSID, (1, 1), keyed(&mr.buf(0..BLOCK).unwrap()));
+        queue.submit(write).unwrap();
+        here.until_buffers(0);
+        let len = 32 << 10;
+        let log = Sqe {
+            nsid: u32::MAX.into(),
+            cdw10: (u32::from(lid::ERRORS) | (len as u32 / 4 - 1) << 16).into(),
+            ..Sqe::new(admin::GET_LOG, 0, keyed(&mr.buf(0..len).unwrap()))
+        };
+        let cid = host.admin.submit(log).unwrap().unwrap();
+        for _ in 0..3 {
+            host.keep_alive().unwrap();
+            assert_eq!(host.property(property::CSTS).unwrap(), 1);
+            assert!(!abort(&mut host, 1, 0x7777));
+        }
+        let begun = Instant::now();
+        let cqe = loop {
+            world.fake().step();
+            if let Some(cqe) = host.admin.poll().unwrap() {
+                break cqe;
+            }
+            assert!(begun.elapsed() < LIMIT);
+        };
+        assert_eq!((cqe.cid.get(), cqe.status()), (cid, Status::SUCCESS));
+        assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
     });
 }
 

@@ -271,8 +271,8 @@ impl Controller {
         self.tell(outbox);
     }
 
-    /// The controller was switched off: it begins anew with no event wanted, told or to be told, and
-    /// with no notice of reservations: their log is empty then, and counts from its beginning.
+    /// The controller was switched off: it begins anew with no event wanted, told or to be told,
+    /// and with no notice of reservations. Their log is empty then, and counts from its beginning.
     /// Source: NVM Express base 1.4, "Reservation Notification", "Reservation Notification Mask".
     pub(super) fn forget_events(&mut self) {
         (self.notice_count, self.notices) = (0, VecDeque::new());

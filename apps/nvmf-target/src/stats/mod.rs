@@ -165,8 +165,8 @@ impl Registry {
         self.remove(stats, &stats.name.host);
     }
 
-    /// Takes a queue away whose host was let in nowhere: any names would have sums of their own, and
-    /// there is room for so many.
+    /// Takes a queue away whose host was let in nowhere: its name may be any, and there is room for
+    /// the sums of so many.
     pub fn remove_stranger(&self, stats: &Arc<QueueStats>) {
         self.remove(stats, OTHERS);
     }

@@ -241,7 +241,7 @@ impl Work {
         let it = slots.get_mut(wr_id as usize).ok_or(CUT_SHORT)?;
         it.take(link, len, recv).ok_or(CUT_SHORT)?;
         if !link.waiting.is_empty() || !link.has_room(qp) {
-            return self.wait(link, it);
+            return self.stand_behind(qp, link, it);
         }
         self.begin(qp, link, it)
     }

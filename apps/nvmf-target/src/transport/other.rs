@@ -7,10 +7,35 @@ use super::session::{Leave, Link, Slot, State, Why, wr};
 use super::{CUT_SHORT, NO_DATA};
 use crate::controller::{Action, Role};
 use crate::proto::sgl::{Keyed, Sgl};
-use crate::proto::sqe::{Cqe, SQE_BYTES};
+use crate::proto::sqe::{Cqe, SQE_BYTES, Sqe, admin, fabrics};
 use crate::proto::status::Status;
 
+/// Whether a command of an admin queue needs neither a buffer nor a READ: none that waits for one
+/// holds it up, since admin commands have no order.
+fn needs_nothing(sqe: &Sqe) -> bool {
+    match sqe.opcode {
+        admin::KEEP_ALIVE | admin::ASYNC_EVENT | admin::ABORT => true,
+        admin::FABRICS => matches!(sqe.fctype(), fabrics::PROPERTY_GET | fabrics::PROPERTY_SET),
+        _ => false,
+    }
+}
+
 impl Work {
+    /// A command has come for which there is no room, or whose queue has others that wait.
+    #[cold]
+    pub(super) fn stand_behind(
+        &mut self,
+        qp: &mut Qp,
+        link: &mut Link,
+        it: &mut Slot,
+    ) -> Result<(), Why> {
+        let is_admin = matches!(link.queue.role, Role::Admin(_));
+        match is_admin && link.has_room(qp) && needs_nothing(&it.sqe) {
+            true => self.command(qp, link, it),
+            false => self.wait(link, it),
+        }
+    }
+
     /// A command that is none of I/O.
     #[cold]
     pub(super) fn command(
