@@ -73,8 +73,8 @@ pub struct GatewayConfig {
     pub password: Text<10>,
     /// Time between the end of a connection and the next attempt, ns. Default 100 ms.
     pub retry_ns: u64,
-    /// Silence of the exchange after which its connection counts as dead, and time for which a first
-    /// login may be refused, ms. Default 15,000.
+    /// Silence of the exchange after which its connection counts as dead, and time for which a
+    /// first login may be refused, ms. Default 15,000.
     pub timeout_ms: u64,
     /// It is a server of snapshots that is asked, for all of one.
     pub is_snapshot: bool,

@@ -38,9 +38,8 @@ impl Arbiter {
     /// Numbers that the feed did not reach in order are believed as far as two packets speak of
     /// them.
     fn note_ahead(&mut self, first: u64, end: u64) {
-        if self.known == 0 {
-            // Of a feed that is held, the first packet is all that is known.
-            self.known = end;
+        if self.known == 0 && !self.is_near_claim(end) {
+            (self.claimed, self.claimed_at) = (end, self.next);
             return;
         }
         if self.next != self.claimed_at {
@@ -54,6 +53,25 @@ impl Arbiter {
         }
         self.is_refused &= high == self.claimed;
         (self.claimed, self.claimed_at) = (high, self.next);
+    }
+
+    /// Whether the last packet spoke of nearly the same number.
+    fn is_near_claim(&self, end: u64) -> bool {
+        self.claimed != 0 && self.claimed.abs_diff(end) <= self.config.max_jump
+    }
+
+    /// Messages of a feed that is held, of which it is not known where it is: what is kept begins
+    /// at the lower one of two packets that agree, and with the last one if they do not.
+    #[cold]
+    pub(super) fn hold_first(&mut self, first: u64, end: u64) {
+        if self.window.is_empty() {
+            self.window.start(first);
+        } else if self.is_near_claim(end) {
+            self.window.start(first.min(self.window.started_at()));
+        } else {
+            self.window.clear();
+            self.window.start(first);
+        }
     }
 
     /// One above the highest number that any packet spoke of.

@@ -18,7 +18,8 @@
 //! say nothing of where the feed is: a line that is late, or repeats itself, is as good as silent.
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
-//! What it says of numbers ahead is asked for, and given up only when a second one has said that
+//! Where a feed is that is held, two packets say that lie no further apart than
+//! [`ArbiterConfig::max_jump`]. What one says of numbers ahead is asked for, and given up only when a second one has said that
 //! the feed is there, while nothing of the feed came in between; an end that it says holds until
 //! another message comes, or another session. That begins behind the end of this one, or when this
 //! one is silent for [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the
@@ -325,20 +326,20 @@ impl Arbiter {
         now_ns: u64,
         deliver: &mut impl FnMut(Event<'_>),
     ) {
+        let end = first + u64::from(packet.count());
         if self.next == 0 {
             match self.config.start {
                 Start::Live | Start::At(_) => (self.next, self.known) = (first, first),
+                Start::Held if self.known == 0 => self.hold_first(first, end),
                 // The oldest that is held: a snapshot will end behind it.
-                Start::Held if self.window.is_empty() => self.window.start(first),
+                Start::Held if self.window.is_empty() => self.window.start(first.min(self.known)),
                 // The newest are worth most: a snapshot that takes long ends behind those that go.
-                Start::Held if first <= self.known => {
-                    self.window.start_late_enough_for(first + u64::from(packet.count()));
-                }
+                Start::Held if first <= self.known => self.window.start_late_enough_for(end),
                 Start::Held => {}
             }
         }
         let mut delivered = false;
-        for (number, bytes) in (first..).zip(packet.messages()) {
+        for (number, bytes) in (first..end).zip(packet.messages()) {
             if self.next == number {
                 self.next += 1;
                 self.stats.first(source, number, now_ns);

@@ -490,6 +490,53 @@ fn a_late_joiner_holds_the_newest() {
     );
 }
 
+/// A stray packet before anything else, or in between, is not where the feed is: late joins and
+/// books that are had anew go on with it.
+#[test]
+fn where_a_held_feed_is_two_packets_say() {
+    const FAR: u64 = 5_000_000_000;
+    let strays: [&[(u64, u64)]; 4] =
+        [&[(0, FAR)], &[(1, FAR)], &[(0, 7), (1, FAR), (2, FAR * 2)], &[(0, u64::MAX - 1)]];
+    for (strays, again) in strays.into_iter().flat_map(|strays| [(strays, false), (strays, true)]) {
+        let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+        if again {
+            feed.receive(Source::A, FAR, 2, 0);
+            feed.receive(Source::B, FAR, 2, 0);
+            feed.arbiter.start_at(FAR, 0, |event| feed.heard.note(event));
+            feed.arbiter.wait_for_snapshot();
+            feed.heard.take();
+        }
+        assert!(!feed.arbiter.may_start_at(1_002));
+        for packet in 0..6 {
+            for &(_, stray) in strays.iter().filter(|(at, _)| *at == packet) {
+                assert_eq!(feed.receive(Source::B, stray, 1, 0), "");
+            }
+            assert_eq!(feed.receive(Source::A, 1_000 + packet, 1, 0), "");
+        }
+        assert!(feed.arbiter.may_start_at(1_005) && !feed.arbiter.may_start_at(FAR));
+        feed.arbiter.start_at(1_005, US, |event| feed.heard.note(event));
+        assert_eq!(feed.heard.take(), "1005", "{strays:?}");
+        assert_eq!(feed.receive(Source::A, 1_006, 1, US), "1006");
+        assert!(feed.arbiter.is_live(), "{strays:?}");
+    }
+    // Of two that agree the lower one counts.
+    let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+    for first in [102, 100, 101] {
+        feed.receive(Source::A, first, 1, 0);
+    }
+    feed.arbiter.start_at(100, 0, |event| feed.heard.note(event));
+    assert_eq!(feed.heard.take(), "100 101 102");
+    // A line that beats says where it is, and what is kept begins there.
+    let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+    for source in [Source::A, Source::B] {
+        feed.bytes(source, mold::heartbeat(session("S"), 100).as_bytes(), 0);
+    }
+    feed.receive(Source::A, 900, 1, 0);
+    feed.receive(Source::A, 100, 2, 0);
+    feed.arbiter.start_at(100, 0, |event| feed.heard.note(event));
+    assert_eq!(feed.heard.take(), "100 101");
+}
+
 #[test]
 fn what_is_too_far_ahead_is_asked_for_when_its_turn_comes() {
     let mut feed = Feed::new(ArbiterConfig { per_request: 100, ..small() });
