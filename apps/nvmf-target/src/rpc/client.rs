@@ -3,11 +3,12 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
+use super::rates;
 use super::wire::{Answer, Request};
 
 /// How long an answer may take.
@@ -72,7 +73,8 @@ pub fn call(socket: &Path, method: &str, params: &str) -> Result<()> {
     Ok(())
 }
 
-/// `nvmf-target stats`: once, or again and again until the target ends.
+/// `nvmf-target stats`: once, or again and again until the target ends. Text that is watched begins
+/// with what was moved in a second.
 ///
 /// # Errors
 ///
@@ -88,11 +90,17 @@ pub fn stats(
         _ => "text",
     };
     let mut client = Client::connect(socket)?;
+    let mut before = None;
     loop {
         let result = client.ask("stats", &json!({"format": format}))?;
         if watch.is_some() && format == "text" {
+            let now = (client.ask("stats", &json!({"format": "json"}))?, Instant::now());
             // Home, and everything below is cleared. Source: ECMA-48, CUP and ED.
             print!("\x1b[H\x1b[2J");
+            if let Some((old, since)) = &before {
+                println!("{}", rates::text(old, &now.0, now.1.duration_since(*since)));
+            }
+            before = Some(now);
         }
         match &result {
             Value::String(text) => print!("{text}"),

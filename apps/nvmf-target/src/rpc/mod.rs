@@ -37,6 +37,7 @@
 //! requests in an array are refused. The socket belongs to the target's user, mode 0600.
 
 pub mod client;
+mod rates;
 mod service;
 mod wire;
 
