@@ -119,7 +119,8 @@ impl JsonTarget {
         let Self::File(path) = self else { return Ok(()) };
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         match folder.unwrap_or(Path::new(".")).metadata() {
-            Ok(data) if data.is_dir() && !path.is_dir() => Ok(()),
+            Ok(_) if path.is_dir() => Err(self.error(io::ErrorKind::IsADirectory.into())),
+            Ok(data) if data.is_dir() => Ok(()),
             Ok(_) => Err(self.error(io::ErrorKind::NotADirectory.into())),
             Err(source) => Err(self.error(source)),
         }

@@ -1,6 +1,6 @@
 //! A measurement from the command line to the report.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -174,11 +174,24 @@ fn both(
             false => client(here, placement, measure, near, None),
         };
         let served = server.join().map_err(|_| anyhow!("the server's thread panicked"))?;
-        // Of two failures, the client's says more: it has heard of the server's.
-        let rows = rows?;
-        served.context("server")?;
-        Ok(rows)
+        match (rows, served.context("server")) {
+            // Of two failures, the client's says more: it has heard of the server's. But not if
+            // the server could not even say so.
+            (Err(client), Err(server)) if is_hang_up(&client) => Err(server),
+            (rows, served) => {
+                let rows = rows?;
+                served?;
+                Ok(rows)
+            }
+        }
     })
+}
+
+/// Whether the other end went without a word.
+fn is_hang_up(error: &anyhow::Error) -> bool {
+    let kind =
+        error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    kind == Some(io::ErrorKind::UnexpectedEof)
 }
 
 /// The measuring end.

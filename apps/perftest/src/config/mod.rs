@@ -18,6 +18,8 @@ pub use net::{Net, Subnet, is_bad};
 
 /// Queue pairs of `ibv_srq_pingpong`. Source: rdma-core, srq_pingpong.c.
 const STOCK_QPS: usize = 16;
+/// Bytes of a message of pingpong; of UD as many as the path MTU has room for.
+const DEFAULT_SIZE: u64 = 4096;
 /// Exchanges of a ping-pong unless told otherwise, as in the stock tools.
 const DEFAULT_EXCHANGES: u64 = 1000;
 
@@ -95,6 +97,7 @@ impl Config {
         let json = args.json.as_deref().and_then(|text| text.parse::<JsonTarget>().ok());
         json.iter().try_for_each(JsonTarget::check)?;
         let plot = args.plot.clone();
+        plot.clone().map(JsonTarget::File).iter().try_for_each(JsonTarget::check)?;
         if !matches!(job, Job::Measure(_)) && plot.is_some() {
             let what = "pingpong and target draw no plot";
             return Err(ConfigError::together(what, "leave --plot out"));
@@ -154,11 +157,13 @@ fn ping_pong(args: &Args, mtu: Mtu) -> Result<PingPong, ConfigError> {
     let qps = args.qps.filter(|_| is_shared).unwrap_or(if is_shared { STOCK_QPS } else { 1 });
     ConfigError::check("qps", qps as u64, 1, SRQ_ADDRESSES as u64)?;
     let most = if service == QpType::Ud { mtu.bytes().into() } else { measure::MAX_SIZE };
-    let text = args.size.as_deref().unwrap_or("4096");
-    let size: u64 = text.parse().unwrap_or(0);
-    if !(1..=most).contains(&size) {
-        return Err(ConfigError::range("size", text, format!("1 to {most}")));
-    }
+    let size = match args.size.as_deref() {
+        None => DEFAULT_SIZE.min(most),
+        Some(text) => match text.parse() {
+            Ok(size) if (1..=most).contains(&size) => size,
+            _ => return Err(ConfigError::range("size", text, format!("1 to {most}"))),
+        },
+    };
     let exchanges = args.iterations.unwrap_or(DEFAULT_EXCHANGES);
     // Each queue pair sends once.
     ConfigError::check("iterations", exchanges, qps as u64, u64::from(u32::MAX))?;

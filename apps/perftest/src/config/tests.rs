@@ -31,6 +31,15 @@ fn a_line_for_the_stock_tool_is_understood() {
 }
 
 #[test]
+fn a_datagram_is_as_long_as_the_path_has_room_for() {
+    let sizes = ["pingpong rc", "pingpong ud", "pingpong ud --mtu 4096"].map(|line| {
+        let Job::PingPong(job) = config(line).unwrap().job else { panic!("{line}") };
+        job.size
+    });
+    assert_eq!(sizes, [4096, 1024, 4096]);
+}
+
+#[test]
 fn each_refusal_names_value_limit_and_way_out() {
     for (line, sentence) in [
         (
