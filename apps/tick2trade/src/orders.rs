@@ -172,9 +172,9 @@ pub enum OrderEvent {
     },
     /// The day starts (`S`) or ends (`E`).
     Day(u8),
-    /// A session begins, behind every answer of the day: [`OrderEntry::resume`]. What was asked on a
-    /// connection that was cut, and not answered, was not heard: orders are gone, cancels have to
-    /// be asked for again.
+    /// A session begins, behind every answer of the day: [`OrderEntry::resume`]. What was asked on
+    /// a connection that was cut, and not answered, was not heard: orders are gone, cancels have
+    /// to be asked for again.
     Resumed {
         /// Orders that stood here, and that the exchange never got.
         lost: usize,

@@ -19,11 +19,11 @@
 //!
 //! One packet alone ends nothing, for it may be a stray one, or damaged where no checksum sees it.
 //! Where a feed is that is held, two packets say that lie no further apart than
-//! [`ArbiterConfig::max_jump`]. What one says of numbers ahead is asked for, and given up only when a second one has said that
-//! the feed is there, while nothing of the feed came in between; an end that it says holds until
-//! another message comes, or another session. That begins behind the end of this one, or when this
-//! one is silent for [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the
-//! other. What a message says is believed as it came first: nothing of the feed is signed. An
+//! [`ArbiterConfig::max_jump`], or one and the end of a snapshot. What one says of numbers ahead is
+//! asked for, and given up only when a second one has said that the feed is there, while nothing of
+//! the feed came in between; an end that it says holds until another message comes, or another
+//! session. That begins behind the end of this one, or when this one is silent for
+//! [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the other. What a message says is believed as it came first: nothing of the feed is signed. An
 //! answer to a request brings messages that are missing, and nothing else: it says neither that
 //! the feed lives nor how far it is.
 //!
@@ -469,10 +469,12 @@ impl Arbiter {
     }
 
     /// Whether a snapshot may have ended in front of this message: the feed was heard, and the
-    /// message is no further ahead of it than what is held of a feed.
+    /// message is no further ahead of it than what is held of a feed. Of one packet alone its word
+    /// is enough: the end of the snapshot is the second one.
     pub fn may_start_at(&self, number: u64) -> bool {
-        let furthest = self.known.saturating_add(self.config.window as u64);
-        self.known != 0 && (1..=furthest).contains(&number)
+        let heard = if self.known == 0 { self.claimed } else { self.known };
+        let furthest = heard.saturating_add(self.config.window as u64);
+        heard != 0 && (1..=furthest).contains(&number)
     }
 
     /// Forgets how far the feed is: from here on everything is held, until [`Arbiter::start_at`]

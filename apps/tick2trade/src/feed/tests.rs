@@ -519,6 +519,16 @@ fn where_a_held_feed_is_two_packets_say() {
         assert_eq!(feed.receive(Source::A, 1_006, 1, US), "1006");
         assert!(feed.arbiter.is_live(), "{strays:?}");
     }
+    // A stray one is all that was heard: what it said is asked for, and given up.
+    let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
+    feed.receive(Source::A, FAR, 1, 0);
+    assert!(feed.arbiter.may_start_at(1_000));
+    feed.arbiter.start_at(1_000, 0, |event| feed.heard.note(event));
+    for (number, now) in (1_000..1_020).zip((200..).step_by(1_000)) {
+        assert_eq!(feed.receive(Source::A, number, 1, now * US), number.to_string());
+        feed.poll(now * US);
+    }
+    assert!(feed.arbiter.is_live() && feed.arbiter.stats().lost == 0);
     // Of two that agree the lower one counts.
     let mut feed = Feed::new(ArbiterConfig { start: Start::Held, ..small() });
     for first in [102, 100, 101] {
