@@ -45,11 +45,14 @@ pub enum BookError {
         /// The book.
         locate: u16,
     },
+    /// A locate that has a book is said to be another stock's.
+    #[error("locate {0} has a book, and is given to another stock")]
+    OtherStock(u16),
 }
 
 impl BookError {
     /// Names of the reasons, as counts have them.
-    pub const REASONS: [&'static str; 7] = [
+    pub const REASONS: [&'static str; 8] = [
         "unknown_order",
         "duplicate_order",
         "too_many_shares",
@@ -57,6 +60,18 @@ impl BookError {
         "no_book",
         "no_order_slot",
         "no_level",
+        "other_stock",
+    ];
+    /// What each of [`BookError::REASONS`] means, for people.
+    pub const MEANINGS: [&'static str; Self::REASONS.len()] = [
+        "of an order that is not in the book: one before was missed",
+        "add an order a second time",
+        "take more shares off an order than it has",
+        "add an order without shares, or with a side that is neither B nor S",
+        "want a book, and all are taken",
+        "find no room in the table of orders; raise `orders` of [books]",
+        "are of one level too many; raise `levels` of [books]",
+        "give a locate that has a book to another stock",
     ];
 
     /// Place of this one's name in [`BookError::REASONS`].
@@ -69,6 +84,7 @@ impl BookError {
             Self::NoBook(_) => 4,
             Self::NoOrderSlot(_) => 5,
             Self::NoLevel { .. } => 6,
+            Self::OtherStock(_) => 7,
         }
     }
 }

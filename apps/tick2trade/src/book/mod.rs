@@ -267,7 +267,8 @@ impl Books {
     /// Gives the locate a book, as the stock directory's message does for stocks that are wanted.
     ///
     /// # Errors
-    /// [`BookError::NoBook`] if all are taken.
+    /// [`BookError::NoBook`] if all are taken; [`BookError::OtherStock`] if it has the book of
+    /// another stock, which is suspect from then on.
     pub fn list(&mut self, locate: u16, stock: Stock) -> Result<(), BookError> {
         let index = match self.by_locate[usize::from(locate)] {
             NONE if self.listed == self.books.len() => return Err(BookError::NoBook(locate)),
@@ -275,7 +276,14 @@ impl Books {
                 self.listed += 1;
                 self.listed - 1
             }
-            index => index as usize,
+            index => {
+                let book = &mut self.books[index as usize];
+                if book.stock != stock {
+                    book.health = Health::Suspect;
+                    return Err(BookError::OtherStock(locate));
+                }
+                index as usize
+            }
         };
         self.by_locate[usize::from(locate)] = index as u32;
         (self.books[index].locate, self.books[index].stock) = (locate, stock);
@@ -391,8 +399,10 @@ impl Books {
                 books.replace(book, m.reference.get(), new)
             }),
             Message::StockDirectory(m) => {
-                if self.wanted.is_empty() || self.wanted.contains(&m.stock) {
-                    let listed = self.list(m.header.locate.get(), m.stock);
+                let locate = m.header.locate.get();
+                let is_wanted = self.wanted.is_empty() || self.wanted.contains(&m.stock);
+                if is_wanted || self.get(locate).is_some() {
+                    let listed = self.list(locate, m.stock);
                     listed.map_err(|error| self.fail(error))?;
                 }
                 Ok(None)

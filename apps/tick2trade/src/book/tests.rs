@@ -208,7 +208,7 @@ fn stocks_that_are_not_wanted_cost_nothing_and_those_without_room_are_named() {
     };
     let wanted = ["AAPL", "MSFT"].map(|stock| Stock::new(stock).unwrap());
     let config = BooksConfig { books: 1, stocks: wanted.to_vec(), ..BooksConfig::default() };
-    let mut books = Books::new(config).unwrap();
+    let mut books = Books::new(config.clone()).unwrap();
     let mut list = |locate, stock| {
         books.apply(&Message::parse(&directory(locate, stock)).unwrap()).map(|_| ())
     };
@@ -218,6 +218,19 @@ fn stocks_that_are_not_wanted_cost_nothing_and_those_without_room_are_named() {
     assert_eq!(list(3, "MSFT"), Err(BookError::NoBook(3)));
     assert!(books.get(1).is_none());
     assert_eq!(books.iter().map(Book::locate).collect::<Vec<_>>(), [2]);
+    // Whatever stock takes the place of one that has a book: that one may be wrong, and keeps it.
+    for other in ["MSFT", "IBM"] {
+        let mut books =
+            Books::new(BooksConfig { stocks: wanted.to_vec(), ..config.clone() }).unwrap();
+        let mut list = |locate, stock| {
+            books.apply(&Message::parse(&directory(locate, stock)).unwrap()).map(|_| ())
+        };
+        assert_eq!(list(2, "AAPL"), Ok(()));
+        assert_eq!(list(2, other), Err(BookError::OtherStock(2)));
+        let book = books.get(2).unwrap();
+        assert_eq!((book.stock(), book.health()), (wanted[0], Health::Suspect));
+        assert_eq!(books.errors(), 1);
+    }
 }
 
 #[test]
