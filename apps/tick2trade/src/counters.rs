@@ -159,6 +159,7 @@ impl Counters {
     }
 
     fn add_orders(&mut self, orders: &OrderEntry) {
+        let [kill_refused, enable_refused] = orders.entry_refusals().map(u64::from);
         self.add(
             "orders",
             [
@@ -169,6 +170,8 @@ impl Counters {
                 ("owed", orders.risk().owed()),
                 ("stops", orders.risk().stops().into()),
                 ("asking", orders.is_asking().into()),
+                ("kill_refused", kill_refused),
+                ("enable_refused", enable_refused),
             ],
         );
         for (security, symbol) in orders.symbols().iter().enumerate() {
@@ -206,11 +209,13 @@ impl Counters {
             ],
         );
         let books = engine.books();
+        let crossed = books.iter().filter(|book| book.trading() == b'T' && book.is_crossed());
         self.add(
             "books",
             [
                 ("listed", books.iter().len() as u64),
                 ("suspect", books.suspects() as u64),
+                ("crossed", crossed.count() as u64),
                 ("orders", books.order_count() as u64),
             ],
         );

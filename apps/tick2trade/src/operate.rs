@@ -14,10 +14,12 @@ use ferrocx_app_common::memory;
 use ferrocx_app_common::report::JsonTarget;
 use ferrocx_app_common::signal::Stop;
 
+use crate::book::BookError;
 use crate::capture::{Capture, Captured};
 use crate::cli;
 use crate::config::{Config, EXAMPLE, Traded};
 use crate::counters::Counters;
+use crate::engine::Engine;
 use crate::gateway::GatewayState;
 use crate::latency::{self, Row};
 use crate::later::Later;
@@ -30,6 +32,14 @@ use crate::trader::Trader;
 const CLOSE_NS: u64 = 2_000_000_000;
 /// How long what was to be written may take then, each.
 const FLUSH: Duration = Duration::from_secs(2);
+/// Time between two looks for what an operator should know, ns.
+const WARN_NS: u64 = 100_000_000;
+/// What the exchange refuses of a kill switch, and of the way back.
+const REFUSALS: [&str; 2] = [
+    "the exchange refuses to stop order entry: no order leaves here, and it takes those of others \
+     of the firm; call it\n",
+    "the exchange refuses to open order entry again: no order leaves; call it\n",
+];
 /// What follows of a kill file that is not there.
 const NOT_KEPT: &str = "only the exchange will know of the kill behind a restart\n";
 
@@ -186,6 +196,10 @@ struct Run<'a, S> {
     trader: Trader<S>,
     /// It was said that there are no snapshots.
     is_warned: bool,
+    /// What else was said once.
+    warned: Warned,
+    /// When it is looked for anew, ns.
+    warn_ns: u64,
     /// Write what is said while the core polls: reports, and what must not wait behind those.
     reports: Later,
     warnings: Later,
@@ -200,6 +214,7 @@ impl<S: Strategy> Run<'_, S> {
         while !stop.is_raised() {
             if !self.trader.poll() {
                 self.port.device().relax();
+                self.warn();
             }
             if asked.takes_kill() {
                 self.kill();
@@ -245,6 +260,19 @@ impl<S: Strategy> Run<'_, S> {
 
     fn kill(&mut self) {
         throw(&mut self.trader, &mut self.kills, self.config.kill_file.as_deref());
+    }
+
+    /// Says what an operator should know, once of each kind: now and then, when nothing came.
+    fn warn(&mut self) {
+        let now = latency::now_ns();
+        if now < self.warn_ns {
+            return;
+        }
+        self.warn_ns = now.saturating_add(WARN_NS);
+        let text = self.warned.news(self.trader.engine());
+        if !text.is_empty() {
+            self.warnings.run(move || say(&text, io::stderr()));
+        }
     }
 
     /// Where the time went so far, if it is measured.
@@ -352,6 +380,33 @@ impl<S: Strategy> Run<'_, S> {
     }
 }
 
+/// What was said once, of all that is counted.
+#[derive(Debug, Default)]
+struct Warned {
+    books: [bool; BookError::REASONS.len()],
+    entry: [bool; 2],
+}
+
+impl Warned {
+    /// A line for each kind that is new.
+    fn news<T: Strategy>(&mut self, engine: &Engine<T>) -> String {
+        let mut text = String::new();
+        let books = engine.books().errors_by_reason().zip(BookError::MEANINGS);
+        for (((_, count), meaning), is_said) in books.zip(&mut self.books) {
+            if count != 0 && !std::mem::replace(is_said, true) {
+                text += &format!("messages that no book took, {count} by now, {meaning}\n");
+            }
+        }
+        let refusals = engine.orders().entry_refusals().into_iter().zip(REFUSALS);
+        for ((is_refused, line), is_said) in refusals.zip(&mut self.entry) {
+            if is_refused && !std::mem::replace(is_said, true) {
+                text += line;
+            }
+        }
+        text
+    }
+}
+
 /// All counts of a moment, where the time went up to then, and where both go.
 struct Report {
     counters: Counters,
@@ -439,6 +494,8 @@ fn run<S: Strategy>(
         port,
         trader,
         is_warned: false,
+        warned: Warned::default(),
+        warn_ns: 0,
         reports,
         warnings,
         kills,
@@ -522,9 +579,13 @@ mod tests {
     use nix::sys::signal::Signal;
 
     use super::*;
+    use crate::engine::EngineConfig;
     use crate::exchange::{Venue, VenueConfig};
+    use crate::feed::Source;
     use crate::latency::now_ns;
     use crate::measure::trader_config;
+    use crate::proto::{Text, mold};
+    use crate::strategy::Outbox;
 
     fn args(config: Option<PathBuf>) -> cli::Trade {
         cli::Trade {
@@ -649,6 +710,8 @@ mod tests {
                 port,
                 trader,
                 is_warned: false,
+                warned: Warned::default(),
+                warn_ns: 0,
                 reports,
                 warnings,
                 kills,
@@ -704,6 +767,50 @@ mod tests {
             run.end(true, &played.asked).unwrap();
             assert!(played.kill_file.exists());
         });
+    }
+
+    /// Too few places for the market's orders: the counts alone would say so to nobody.
+    #[test]
+    fn what_no_book_took_is_said_once_of_each_kind() {
+        let mut config = EngineConfig::default();
+        config.books.orders = 1;
+        config.books.stocks = vec![Text::new("AAPL").unwrap()];
+        let mut engine = Engine::new(config, Quoter::new(0, 100, 300)).unwrap();
+        let mut warned = Warned::default();
+        assert_eq!(warned.news(&engine), "");
+        let mut bytes = [0; 512];
+        let session = Text::new("S").unwrap();
+        let mut packet = mold::Builder::new(&mut bytes, session, 1).unwrap();
+        let mut directory = [b' '; 39];
+        directory[..3].copy_from_slice(&[b'R', 0, 1]);
+        directory[11..15].copy_from_slice(b"AAPL");
+        assert!(packet.push(&directory));
+        for reference in 0..9 {
+            let mut order = [0; 36];
+            order[..3].copy_from_slice(&[b'A', 0, 1]);
+            (order[18], order[19], order[23], order[35]) = (reference, b'B', 1, 1);
+            assert!(packet.push(&order));
+        }
+        engine.feed(Source::A, packet.finish(), 0, &mut Nowhere);
+        let (_, count) = engine.books().errors_by_reason().nth(5).unwrap();
+        assert!(count > 0);
+        assert_eq!(
+            warned.news(&engine),
+            format!(
+                "messages that no book took, {count} by now, find no room in the table of orders; \
+                 raise `orders` of [books]\n"
+            )
+        );
+        assert_eq!(warned.news(&engine), "", "once");
+    }
+
+    /// Takes nothing.
+    struct Nowhere;
+
+    impl Outbox for Nowhere {
+        fn send(&mut self, _: &[u8]) -> bool {
+            false
+        }
     }
 
     #[test]

@@ -181,6 +181,12 @@ impl OrderEntry {
         !self.asked.is_thrown || self.asked.disable == Ask::No
     }
 
+    /// Whether the exchange refused to stop order entry, as the kill switch asked, and whether it
+    /// refused to open it again.
+    pub fn entry_refusals(&self) -> [bool; 2] {
+        [self.asked.disable, self.asked.enable].map(|ask| ask == Ask::Refused)
+    }
+
     /// The next order to be cancelled by itself, because the exchange refuses to cancel all at
     /// once: each once, but for those whose cancel has no answer yet. It counts as asked for:
     /// [`OrderEntry::left_not_sent`] takes that back.

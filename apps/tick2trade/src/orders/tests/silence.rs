@@ -236,6 +236,24 @@ fn a_kill_is_due_until_it_leaves_and_again_until_it_is_answered() {
     assert_eq!(due(&mut entry), []);
 }
 
+/// No answer comes any more, and nobody may take the switch for heard.
+#[test]
+fn a_kill_that_the_exchange_refuses_is_said_to_be() {
+    let mut entry = entry();
+    assert!(entry.is_kill_answered());
+    entry.kill();
+    assert_eq!(due(&mut entry), [(b'C', 1), (b'D', 2)]);
+    all_cancelled(&mut entry, 1);
+    assert!(!entry.is_kill_answered() && entry.is_asking());
+    assert!(entry.is_asked_refused(2));
+    assert!(!entry.is_kill_answered() && !entry.is_asking());
+    assert_eq!(entry.entry_refusals(), [true, false]);
+    entry.enable();
+    assert_eq!(due(&mut entry), [(b'E', 3)]);
+    assert!(entry.is_asked_refused(3) && entry.is_kill_answered());
+    assert_eq!(entry.entry_refusals(), [false, true]);
+}
+
 /// Who gave no firm hears the exchange name the one that it knows.
 #[test]
 fn a_kill_of_a_firm_that_nobody_gave_is_answered() {
