@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::Packet;
+use super::{HEADER_LEN, Packet, PacketType};
 
 /// A packet longer than its receiver takes: the stream cannot be followed any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -15,7 +15,8 @@ pub struct TooLong {
 }
 
 /// Finds the packets in a stream. A packet that lies in one piece is borrowed from it; one that is
-/// split is put together in a buffer that was allocated at the start.
+/// split is put together in a buffer that was allocated at the start. Text for people, which may be
+/// of any length, is passed over where it is longer than that.
 #[derive(Debug)]
 pub struct Splitter {
     /// What came of a packet that is not whole yet, its length included.
@@ -23,6 +24,8 @@ pub struct Splitter {
     /// The packet in `partial` was handed out: it goes before the next one.
     handed_out: bool,
     limit: usize,
+    /// Bytes of a packet that is passed over.
+    passed: usize,
 }
 
 impl Splitter {
@@ -30,12 +33,15 @@ impl Splitter {
     /// their lengths count: letter and payload.
     pub fn new(limit: usize) -> Self {
         let limit = limit.min(usize::from(u16::MAX));
-        Self { partial: Vec::with_capacity(limit + 2), handed_out: false, limit }
+        Self { partial: Vec::with_capacity(limit + 2), handed_out: false, limit, passed: 0 }
     }
 
     /// The next packet of the stream whose next bytes are `input`. What was read is taken off
     /// `input`; `None` when there is no whole packet, and all of `input` was read. Packets of
     /// length 0 are passed over.
+    ///
+    /// # Errors
+    /// [`TooLong`] of any packet but text for people.
     pub fn next<'p, 'i: 'p>(
         &'p mut self,
         input: &mut &'i [u8],
@@ -44,21 +50,31 @@ impl Splitter {
             self.partial.clear();
         }
         loop {
-            if self.partial.is_empty() {
-                let Some(len) = self.body_len(input)? else {
-                    self.take(input, 2);
-                    return Ok(None);
-                };
-                if let Some((packet, rest)) = input[2..].split_at_checked(len) {
-                    *input = rest;
-                    match Packet::from_body(packet) {
-                        Some(packet) => return Ok(Some(packet)),
-                        None => continue,
-                    }
+            let passed = self.passed.min(input.len());
+            *input = &input[passed..];
+            self.passed -= passed;
+            if self.partial.is_empty()
+                && let Some(len) = body_len(input).filter(|&len| len <= self.limit)
+                && let Some((packet, rest)) = input[2..].split_at_checked(len)
+            {
+                *input = rest;
+                match Packet::from_body(packet) {
+                    Some(packet) => return Ok(Some(packet)),
+                    None => continue,
                 }
             }
             self.take(input, 2);
-            let Some(len) = self.body_len(&self.partial)? else { return Ok(None) };
+            let Some(len) = body_len(&self.partial) else { return Ok(None) };
+            if len > self.limit {
+                self.take(input, HEADER_LEN);
+                let Some(&kind) = self.partial.get(2) else { return Ok(None) };
+                if PacketType(kind) != PacketType::DEBUG {
+                    return Err(TooLong { got: len, limit: self.limit });
+                }
+                self.partial.clear();
+                self.passed = len - 1;
+                continue;
+            }
             self.take(input, 2 + len);
             if self.partial.len() < 2 + len {
                 return Ok(None);
@@ -72,16 +88,6 @@ impl Splitter {
         }
     }
 
-    /// What the length at the start of `bytes` says, if it is there.
-    fn body_len(&self, bytes: &[u8]) -> Result<Option<usize>, TooLong> {
-        let Some(length) = bytes.first_chunk() else { return Ok(None) };
-        let got = usize::from(u16::from_be_bytes(*length));
-        if got > self.limit {
-            return Err(TooLong { got, limit: self.limit });
-        }
-        Ok(Some(got))
-    }
-
     /// Moves bytes from `input` until the partial packet has `len`.
     fn take(&mut self, input: &mut &[u8], len: usize) {
         let wanted = len.saturating_sub(self.partial.len()).min(input.len());
@@ -89,4 +95,9 @@ impl Splitter {
         self.partial.extend_from_slice(taken);
         *input = rest;
     }
+}
+
+/// What the length at the start of `bytes` says, if it is there.
+fn body_len(bytes: &[u8]) -> Option<usize> {
+    bytes.first_chunk().map(|length| u16::from_be_bytes(*length).into())
 }

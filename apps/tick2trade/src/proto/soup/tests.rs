@@ -39,6 +39,19 @@ fn a_packet_above_the_limit_ends_the_stream() {
     }
 }
 
+#[test]
+fn text_for_people_above_the_limit_is_passed_over_however_the_stream_is_cut() {
+    let mut stream = b"\0\x06Shello\0\xc9+".to_vec();
+    stream.extend([0xff; 200]);
+    stream.extend(b"\0\x02Ux\0\x66+");
+    stream.extend([0; 101]);
+    stream.extend(b"\0\x01Z");
+    for piece in 1..=stream.len() {
+        let found = split(&stream, piece);
+        assert_eq!(found.iter().map(|(kind, _)| *kind).collect::<Vec<_>>(), b"SUZ", "{piece}");
+    }
+}
+
 fn client(config: ClientConfig, now: u64) -> (Client, Vec<u8>) {
     let mut out = Vec::new();
     let client = Client::new(config, now, &mut out);
