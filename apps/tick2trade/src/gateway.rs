@@ -271,17 +271,24 @@ impl Gateway {
         now_ns: u64,
         mut counted: impl FnMut(&mut OrderLine, Counted<'_>) -> Snapshot,
     ) {
+        // What comes behind the end of a session is of no use, and no end of another one; what
+        // comes with it is heard.
+        let is_over = matches!(self.state, GatewayState::Waiting(_) | GatewayState::Done(_));
         let Self { line, inbox, .. } = self;
         line.set_now(now_ns);
         inbox.clear();
         line.receive(packet, |bytes| inbox.extend_from_slice(bytes));
         self.follow(now_ns);
+        if is_over {
+            return;
+        }
         let Self { line, inbox, splitter, soup, state, .. } = self;
         let mut input = &inbox[..];
         loop {
             let packet = match splitter.next(&mut input) {
                 Ok(Some(packet)) => packet,
                 Ok(None) => return,
+                Err(_) if *state == GatewayState::Closed => return,
                 Err(error) => return self.end(ProtocolError::from(error).into(), now_ns),
             };
             match soup.receive(packet, now_ns) {
@@ -522,3 +529,6 @@ fn connection(config: &GatewayConfig, port: u16) -> tcp::Config {
         ..tcp::Config::new((mac, local), config.remote)
     }
 }
+
+#[cfg(test)]
+mod tests;
