@@ -259,9 +259,8 @@ impl<B: Buffers> Qp<B> {
         let (head, mut count) = (completion.head, 0);
         if self.sq.belief.knows(&completion) && head.is_requester() {
             let (counter, byte_cnt) = (head.wqe_counter(), completion.byte_cnt());
-            // Sends that went well, as `next_of` has them, for as long as they are simple, and as
-            // this is the queue pair still: `each` may have put another one here.
-            while self.sq.belief.knows(&completion) {
+            // Sends that went well, as `next_of` has them, for as long as they are simple.
+            loop {
                 if reports == Reports::Signaled && self.sq.end_silent(counter) {
                     return Ok(count);
                 }
@@ -270,6 +269,10 @@ impl<B: Buffers> Qp<B> {
                 count += 1;
                 if is_last {
                     return Ok(count);
+                }
+                // `each` may have put another queue pair in the place of this one.
+                if !self.sq.belief.knows(&completion) {
+                    break;
                 }
             }
         }
