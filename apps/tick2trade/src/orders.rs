@@ -504,8 +504,8 @@ impl OrderEntry {
 
     /// The order that is to replace this one, if one is.
     pub fn successor(&self, urn: u32) -> Option<u32> {
-        let order = self.standing[self.place(urn)].filter(|order| order.urn == urn);
-        order.map(|order| order.successor).filter(|&successor| successor != 0)
+        let order = self.standing[self.place(urn)].as_ref().filter(|order| order.urn == urn)?;
+        Some(order.successor).filter(|&successor| successor != 0)
     }
 
     /// No order passes while the books are behind the market.

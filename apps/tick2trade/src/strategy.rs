@@ -234,19 +234,18 @@ impl Desk<'_> {
     /// # Errors
     /// A [`Refused`].
     pub fn cancel(&mut self, urn: u32) -> Result<bool, Refused> {
-        let (mut next, mut sent) = (Some(urn), true);
+        let mut next = Some(urn);
         while let Some(urn) = next {
             let cancelled = self.entry.cancel(urn, self.now_ns);
             let packet = cancelled.map_err(|why| self.notes.refuse(why))?;
-            sent = self.outbox.send(&packet);
-            if !sent {
+            if !self.outbox.send(&packet) {
                 self.entry.cancel_not_sent(urn);
                 self.notes.unsent += 1;
-                break;
+                return Ok(false);
             }
             next = self.entry.successor(urn);
         }
-        Ok(sent)
+        Ok(true)
     }
 
     /// Shares of an order that may still trade; `None` if it does not stand.

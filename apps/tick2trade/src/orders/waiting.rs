@@ -49,7 +49,7 @@ impl Wait {
 
     /// Whether a cancel of this order has no answer yet.
     pub(super) fn is_for_cancel(&self, urn: u32) -> bool {
-        self.urn == urn && self.what == For::Cancel
+        self.what == For::Cancel && self.urn == urn
     }
 }
 
