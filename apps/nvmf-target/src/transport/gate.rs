@@ -9,7 +9,7 @@
 //! knows the gate and those have ended ([`Gate::see`]); until all have, no pair goes through.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a namespace: the first, and how many.
@@ -18,22 +18,26 @@ pub(super) type Range = (u64, u64);
 /// All bytes of a namespace, for commands that change what is not known yet.
 pub(super) const EVERYTHING: Range = (0, u64::MAX);
 
-/// What no gate has counted to.
-const NEVER: u64 = u64::MAX;
+/// Openings are counted up to this, and from 0 again.
+const MOST: u32 = u32::MAX >> 1;
+/// The gate was not looked at yet.
+const NEVER: u32 = MOST + 1;
+/// It was found open.
+const OPEN: u32 = MOST + 2;
 
 /// The ranges of a namespace that are being changed.
 #[derive(Debug)]
 pub(super) struct Gate {
     entered: Mutex<Entered>,
     /// Times that it was opened for somebody: as long as it stays the same, who waits waits.
-    openings: AtomicU64,
+    openings: AtomicU32,
     /// Polling cores of the target.
     cores: usize,
 }
 
 #[derive(Debug, Default)]
 struct Entered {
-    next: u64,
+    next: u32,
     /// Cores that have said that they know of it.
     seen: usize,
     /// In the order in which they came, which is that of their numbers.
@@ -42,7 +46,8 @@ struct Entered {
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    number: u64,
+    /// No other that is there has it.
+    number: u32,
     range: Range,
     is_alone: bool,
     /// Those before it that are in its way.
@@ -55,20 +60,20 @@ impl Entry {
     }
 }
 
-/// The place of a command in a gate, until it is dropped.
+/// The place of a command in a gate, until it is dropped. A part of every command's slot, and small
+/// for that.
 #[derive(Debug)]
 pub(super) struct Pass {
     gate: Arc<Gate>,
-    number: u64,
-    is_open: Cell<bool>,
-    /// Openings of the gate when it was looked at last.
-    looked_at: Cell<u64>,
+    number: u32,
+    /// Openings of the gate when it was looked at last, [`NEVER`] or [`OPEN`].
+    looked_at: Cell<u32>,
 }
 
 impl Gate {
     /// For a target with so many cores.
     pub(super) fn new(cores: usize) -> Self {
-        Self { entered: Mutex::default(), openings: AtomicU64::new(0), cores }
+        Self { entered: Mutex::default(), openings: AtomicU32::new(0), cores }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entered> {
@@ -85,13 +90,12 @@ impl Gate {
     pub(super) fn enter(self: &Arc<Self>, range: Range, is_alone: bool) -> Pass {
         let mut entered = self.lock();
         let number = entered.next;
-        entered.next += 1;
+        entered.next = number.wrapping_add(1);
         let mut entry = Entry { number, range, is_alone, blockers: 0 };
         entry.blockers = entered.list.iter().filter(|it| it.is_in_the_way_of(&entry)).count();
         entered.list.push(entry);
         drop(entered);
-        let (is_open, looked_at) = (Cell::new(false), Cell::new(NEVER));
-        Pass { gate: Arc::clone(self), number, is_open, looked_at }
+        Pass { gate: Arc::clone(self), number, looked_at: Cell::new(NEVER) }
     }
 }
 
@@ -99,11 +103,12 @@ impl Pass {
     /// Whether nobody is in the way any more. Once it is so it stays so. It costs a load as long as
     /// the gate has not been opened for anybody since the last look.
     pub(super) fn is_open(&self) -> bool {
-        let openings = self.gate.openings.load(Ordering::Acquire);
-        if !self.is_open.get() && self.looked_at.replace(openings) != openings {
-            self.is_open.set(self.look());
+        let openings = self.gate.openings.load(Ordering::Acquire) & MOST;
+        let looked_at = self.looked_at.get();
+        if looked_at != OPEN && looked_at != openings {
+            self.looked_at.set(if self.look() { OPEN } else { openings });
         }
-        self.is_open.get()
+        self.looked_at.get() == OPEN
     }
 
     fn look(&self) -> bool {
@@ -116,8 +121,11 @@ impl Pass {
 }
 
 impl Entered {
-    fn place(&self, number: u64) -> Option<usize> {
-        self.list.binary_search_by_key(&number, |it| it.number).ok()
+    /// Where a number is: they wrap, and the first in the list is the oldest.
+    fn place(&self, number: u32) -> Option<usize> {
+        let oldest = self.list.first()?.number;
+        let age = |number: u32| number.wrapping_sub(oldest);
+        self.list.binary_search_by_key(&age(number), |it| age(it.number)).ok()
     }
 }
 
@@ -149,6 +157,9 @@ mod tests {
     #[test]
     fn who_is_alone_waits_for_those_before_and_is_waited_for_by_those_behind() {
         let gate = Arc::new(Gate::new(2));
+        // Numbers wrap among them, and openings.
+        gate.lock().next = u32::MAX - 1;
+        gate.openings.store(MOST - 1, Ordering::Relaxed);
         let write = gate.enter((0, 4096), false);
         let beside = gate.enter((2048, 4096), false);
         let alone = gate.enter((4096, 512), true);

@@ -23,6 +23,7 @@ fn needs_nothing(sqe: &Sqe) -> bool {
 impl Work {
     /// A command has come for which there is no room, or whose queue has others that wait.
     #[cold]
+    #[inline(never)]
     pub(super) fn stand_behind(
         &mut self,
         qp: &mut Qp,
