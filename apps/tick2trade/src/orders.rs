@@ -388,7 +388,7 @@ impl OrderEntry {
     /// takes it off again. Of what trades on the way so much less stands. Until the answer both
     /// count as able to trade, so that the new one has to pass every limit beside the old;
     /// [`OrderEntry::not_sent`] takes that back. `collar` gives the price that the collar is drawn
-    /// around, of a security and a side.
+    /// around, of a security.
     ///
     /// # Errors
     /// A [`Refused`]; nothing is counted and `out` holds anything.
@@ -397,7 +397,7 @@ impl OrderEntry {
         &mut self,
         old_urn: u32,
         (shares, price): (u32, u32),
-        collar: impl FnOnce(usize, Side) -> Option<u32>,
+        collar: impl FnOnce(usize) -> Option<u32>,
         now_ns: u64,
         out: &mut [u8; REPLACE_LEN],
     ) -> Result<u32, Refused> {
@@ -413,7 +413,7 @@ impl OrderEntry {
             return Err(Refused::Liable { shares, executed });
         }
         let (urn, place) = self.free_place()?;
-        let reference = collar(security as usize, side);
+        let reference = collar(security as usize);
         let intent = Intent { security: security as usize, side, shares, price, reference };
         // A replacement is marked as the order that it replaces: one that would sell more than is
         // held needs the other mark.

@@ -19,7 +19,8 @@ pub struct Limits {
     pub order_shares: u32,
     /// Value of one order, four decimals. Default 1,000,000.0000.
     pub order_value: u64,
-    /// How far from the reference price an order may be priced, in hundredths of a percent of it.
+    /// How far from the reference price an order may be priced, in hundredths of a percent of it:
+    /// from the midpoint of the book, or the best price of the one side that it has.
     /// Default 500: five percent.
     pub collar_bp: u32,
     /// Messages in any [`Limits::rate_window_ns`]. Default 1,000, at most 65,536. The first cancel

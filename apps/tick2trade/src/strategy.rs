@@ -175,7 +175,7 @@ impl Desk<'_> {
     }
 
     /// Sends an order, if every check lets it pass and the connection takes it. The collar is drawn
-    /// around the best price of the other side, of our own if there is none.
+    /// around the midpoint of the book, or the best price of the one side that it has.
     ///
     /// # Errors
     /// A [`Refused`]; `Ok(None)` if the connection does not take it now.
@@ -188,7 +188,7 @@ impl Desk<'_> {
         price: u32,
         stands: Stands,
     ) -> Result<Option<u32>, Refused> {
-        let reference = self.book(security).and_then(|book| reference(book, side));
+        let reference = self.book(security).and_then(reference);
         let intent = Intent { security, side, shares, price, reference };
         let mut packet = [0; ENTER_LEN];
         let immediate = stands == Stands::Immediately;
@@ -211,9 +211,9 @@ impl Desk<'_> {
     #[inline]
     pub fn replace(&mut self, urn: u32, shares: u32, price: u32) -> Result<Option<u32>, Refused> {
         let (books, locates) = (self.books, self.locates);
-        let collar = |security: usize, side| {
+        let collar = |security: usize| {
             let locate = locates.get(security).copied().filter(|&locate| locate != 0)?;
-            reference(books.get(locate)?, side)
+            reference(books.get(locate)?)
         };
         let mut packet = [0; REPLACE_LEN];
         let to = (shares, price);
@@ -281,14 +281,16 @@ impl Desk<'_> {
     }
 }
 
-/// The price that an order is compared with: of a book that is sound and trades.
+/// The price that an order is compared with: of a book that is sound and trades. Who takes the only
+/// offer that is left pays by it what a stub asks: the other side has its half of the word.
 #[inline]
-fn reference(book: &Book, side: Side) -> Option<u32> {
+fn reference(book: &Book) -> Option<u32> {
     if book.health() == Health::Suspect || book.trading() != b'T' {
         return None;
     }
-    let best = book.best(side.opposite()).or_else(|| book.best(side));
-    best.map(|level| level.price)
+    let best = |side| book.best(side).map(|level| level.price);
+    let Some(offer) = best(Side::Sell) else { return best(Side::Buy) };
+    best(Side::Buy).map_or(Some(offer), |bid| Some(bid.midpoint(offer)))
 }
 
 /// Takes what is offered at or below a price, up to a number of shares at a time; waits for the

@@ -1,5 +1,6 @@
 //! Whole days in one process: an exchange with its crowd, two lines that lose, an engine.
 
+mod collar;
 mod refused;
 mod stale;
 mod told;

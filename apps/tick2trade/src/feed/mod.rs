@@ -23,9 +23,10 @@
 //! asked for, and given up only when a second one has said that the feed is there, while nothing of
 //! the feed came in between; an end that it says holds until another message comes, or another
 //! session. That begins behind the end of this one, or when this one is silent for
-//! [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the other. What a message says is believed as it came first: nothing of the feed is signed. An
-//! answer to a request brings messages that are missing, and nothing else: it says neither that
-//! the feed lives nor how far it is.
+//! [`ArbiterConfig::silence_ns`] and both lines, or three packets, speak of the other. What a
+//! message says is believed as it came first: nothing of the feed is signed. An answer to a request
+//! brings messages that are missing, and nothing else: it says neither that the feed lives nor how
+//! far it is.
 //!
 //! What is ahead of a gap is kept in a ring of [`ArbiterConfig::window`] messages, allocated at the
 //! start. What does not fit into it is not kept, and is asked for again when its turn comes.

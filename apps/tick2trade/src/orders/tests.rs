@@ -308,7 +308,7 @@ fn a_table_that_cannot_be_is_refused() {
 }
 
 fn replace(entry: &mut OrderEntry, old: u32, shares: u32, price: u32) -> Result<u32, Refused> {
-    entry.replace(old, (shares, price), |_, _| Some(1_500_000), 0, &mut [0; REPLACE_LEN])
+    entry.replace(old, (shares, price), |_| Some(1_500_000), 0, &mut [0; REPLACE_LEN])
 }
 
 fn replaced(old: u32, urn: u32, shares: u32, price: u64, state: u8) -> answers::Replaced {
@@ -347,7 +347,7 @@ fn a_replacement_has_its_golden_bytes_and_both_orders_count() {
     let mut entry = entry();
     enter(&mut entry, 100).unwrap();
     let mut bytes = [0xa5; REPLACE_LEN];
-    let collar = |_, _| Some(1_500_000);
+    let collar = |_| Some(1_500_000);
     assert_eq!(entry.replace(1, (80, 1_504_000), collar, 0, &mut bytes), Ok(2));
     let golden =
         b"\0\x29UU\0\0\0\x01\0\0\0\x02\0\0\0\x50\0\0\0\0\0\x16\xf3\x000YN              \0\0";
@@ -404,7 +404,7 @@ fn a_replacement_is_liable_for_what_traded_too() {
     entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
     entry.answer(&Answer::Executed(&executed(1, 40)));
     let mut bytes = [0xa5; REPLACE_LEN];
-    let collar = |_, _| Some(1_500_000);
+    let collar = |_| Some(1_500_000);
     assert_eq!(entry.replace(1, (80, 1_504_000), collar, 0, &mut bytes), Ok(2));
     let golden =
         b"\0\x29UU\0\0\0\x01\0\0\0\x02\0\0\0\x78\0\0\0\0\0\x16\xf3\x000YN              \0\0";
