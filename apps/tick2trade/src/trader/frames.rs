@@ -45,7 +45,7 @@ impl Dropped {
 
 // ANCHOR: feed_frame
 /// Leads a received frame of the feed to the engine, and what that decides to the doorbell. What is
-/// hot in [`Trader::poll`].
+/// hot in [`Trader::poll`](super::Trader::poll).
 ///
 /// # Errors
 /// A [`BadFrame`], and nothing happened, if it is no intact datagram to `group`.
