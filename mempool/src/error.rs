@@ -39,6 +39,18 @@ pub enum MempoolError {
         /// The file to which the number of pages is written.
         sysfs: String,
     },
+    /// More small pages than the machine has memory for: taking them would have the kernel end a
+    /// process, this one or another.
+    #[error(
+        "a region of {len_bytes} bytes is more than the {available_bytes} that the machine has to \
+         spare; ask for less, or free memory"
+    )]
+    NoMemory {
+        /// The length asked for.
+        len_bytes: usize,
+        /// Bytes that could be had without swapping, as the kernel says.
+        available_bytes: u64,
+    },
     /// The kernel or the processor has no hugepages of this size at all.
     #[error(
         "this kernel offers no hugepages of {page_kib} KiB (it offers: {offered}); choose one of \

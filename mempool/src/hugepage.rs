@@ -28,6 +28,28 @@ pub(crate) fn parse_meminfo(text: &str) -> Option<(usize, u64)> {
     Some((size_kib.checked_mul(1024)?, free.saturating_sub(reserved)))
 }
 
+/// Checks that the machine has `len_bytes` of memory to spare for small pages: touching what it has
+/// not calls the kernel's out-of-memory killer. Where the kernel does not say, they are taken to be
+/// there.
+///
+/// # Errors
+/// [`MempoolError::NoMemory`].
+pub(crate) fn require_small(len_bytes: usize) -> Result<(), MempoolError> {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match available(&text) {
+        Some(available_bytes) if available_bytes < len_bytes as u64 => {
+            Err(MempoolError::NoMemory { len_bytes, available_bytes })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What `/proc/meminfo` says that could be had without swapping, in bytes.
+fn available(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
 /// [`parse_meminfo`] of this machine.
 pub(crate) fn default_size_and_free() -> Option<(usize, u64)> {
     parse_meminfo(&fs::read_to_string("/proc/meminfo").ok()?)
@@ -111,6 +133,15 @@ mod tests {
     #[test]
     fn meminfo_gives_size_and_pages_not_promised() {
         assert_eq!(parse_meminfo(MEMINFO), Some((2 << 20, 57)));
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_refused() {
+        assert_eq!(available("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
+        assert_eq!(available("MemTotal: 9 kB\n"), None);
+        let refused = require_small(usize::MAX).unwrap_err();
+        assert!(matches!(refused, MempoolError::NoMemory { .. }), "{refused}");
+        require_small(4096).unwrap();
     }
 
     #[test]

@@ -157,6 +157,9 @@ fn map_pages(config: &RegionConfig, page_size: usize) -> Result<Mapping, Mempool
     let mapping = if use_hugepage_rs(config, page_size)? {
         hugepage_rs_region(len, page_size)?
     } else {
+        if page_size == BASE_4K {
+            hugepage::require_small(len)?;
+        }
         memfd(len, page_size)?
     };
     if let Some(node) = config.numa_node {

@@ -82,6 +82,7 @@ impl Region {
     ///
     /// # Errors
     /// [`MempoolError::RegionLength`], [`MempoolError::NoHugepages`],
+    /// [`MempoolError::NoMemory`],
     /// [`MempoolError::PageSizeUnsupported`], [`MempoolError::NumaNode`],
     /// [`MempoolError::Unsupported`], [`MempoolError::Lock`], [`MempoolError::Os`]. Nothing stays
     /// mapped or open after an error.
