@@ -50,6 +50,11 @@ fn everything_is_written_and_compared_by_keys_of_both_kinds() {
             let all = plan.span_bytes.unwrap_or(8 << 20);
             assert_eq!(outcome.bytes, 2 * all, "{line}");
         }
+        let stop = Stop::new();
+        stop.raise();
+        let whole = plan(&format!("{target} --nqn {NQN} --rw verify --wait yield"));
+        let stopped = drive(&here.base, &whole, &stop).unwrap_err().to_string();
+        assert!(stopped.starts_with("stopped after 0 of 4096 commands"), "{stopped}");
         // One that keeps nothing.
         let plan = Plan { nsid: 3, ..plan("--rw verify --span 64KiB --wait yield") };
         let plan = Plan { host: HostConfig::new(NQN), pattern: Pattern::Verify, ..plan };

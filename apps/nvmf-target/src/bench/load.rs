@@ -230,6 +230,12 @@ pub(super) fn run(
         }
         plan.wait.idle();
     }
+    // Half a comparison is none, and who counts on it has to be told.
+    ensure!(
+        pattern != Pattern::Verify || steps.is_over(),
+        "stopped after {commands} of {} commands: nothing is said of the others",
+        2 * places
+    );
     let (took, bytes) = (began.elapsed(), commands * plan.len_bytes);
     Ok(Outcome { commands, bytes, took, times })
 }
