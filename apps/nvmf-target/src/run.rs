@@ -1,6 +1,7 @@
 //! A target from its file to its end: [`Running`].
 
 use std::hash::{BuildHasher, RandomState};
+use std::io::{Write as _, stdout};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -96,18 +97,20 @@ pub fn read_config(args: &Args) -> Result<Config> {
 
 fn print(registry: &Registry, is_json: bool) {
     let snapshot = registry.snapshot();
-    match is_json {
-        true => println!("{}", snapshot.json()),
-        false => println!("{}", snapshot.text()),
-    }
+    say(&if is_json { snapshot.json().to_string() } else { snapshot.text() });
+}
+
+/// Prints a line. Nobody may be reading any more: hosts are served all the same.
+fn say(line: &str) {
+    let _ = writeln!(stdout(), "{line}");
 }
 
 fn say_where(config: &Config) {
     let services: Vec<String> = config.server.services.iter().map(u16::to_string).collect();
     let (address, device) = (config.address, &config.device);
-    println!("listening at {address}, port {}, on {device}", services.join(" and "));
+    say(&format!("listening at {address}, port {}, on {device}", services.join(" and ")));
     for subsystem in &config.subsystems {
-        println!("  {}: {} namespaces", subsystem.nqn, subsystem.namespaces.len());
+        say(&format!("  {}: {} namespaces", subsystem.nqn, subsystem.namespaces.len()));
     }
 }
 
