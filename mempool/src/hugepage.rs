@@ -18,14 +18,16 @@ pub(crate) const HUGE_1G: usize = 1 << 30;
 /// The default hugepage size in bytes and the pages of it that can still be had, from the text of
 /// `/proc/meminfo`. `None` where the kernel has no hugepages.
 pub(crate) fn parse_meminfo(text: &str) -> Option<(usize, u64)> {
-    let field = |name: &str| -> Option<u64> {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse().ok()
-    };
-    let size_kib = usize::try_from(field("Hugepagesize:")?).ok()?;
-    let free = field("HugePages_Free:")?;
-    let reserved = field("HugePages_Rsvd:").unwrap_or(0);
+    let size_kib = usize::try_from(field(text, "Hugepagesize:")?).ok()?;
+    let free = field(text, "HugePages_Free:")?;
+    let reserved = field(text, "HugePages_Rsvd:").unwrap_or(0);
     Some((size_kib.checked_mul(1024)?, free.saturating_sub(reserved)))
+}
+
+/// The number in the line of `/proc/meminfo` that begins so.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// Checks that the machine has `len_bytes` of memory to spare for small pages: touching what it has
@@ -46,8 +48,7 @@ pub(crate) fn require_small(len_bytes: usize) -> Result<(), MempoolError> {
 
 /// What `/proc/meminfo` says that could be had without swapping, in bytes.
 fn available(text: &str) -> Option<u64> {
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+    field(text, "MemAvailable:")?.checked_mul(1024)
 }
 
 /// [`parse_meminfo`] of this machine.

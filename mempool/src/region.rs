@@ -81,8 +81,7 @@ impl Region {
     /// Maps, binds, touches and (if asked) locks the memory. Its bytes are zero.
     ///
     /// # Errors
-    /// [`MempoolError::RegionLength`], [`MempoolError::NoHugepages`],
-    /// [`MempoolError::NoMemory`],
+    /// [`MempoolError::RegionLength`], [`MempoolError::NoHugepages`], [`MempoolError::NoMemory`],
     /// [`MempoolError::PageSizeUnsupported`], [`MempoolError::NumaNode`],
     /// [`MempoolError::Unsupported`], [`MempoolError::Lock`], [`MempoolError::Os`]. Nothing stays
     /// mapped or open after an error.

@@ -93,6 +93,12 @@ impl Table {
     }
 }
 
+/// Writes text for people, to whom it may concern: a reader that is gone ends nothing, unlike with
+/// `println!` (see [`log::init`](crate::log::init)). For programs that serve others meanwhile.
+pub fn say(text: &str, mut out: impl io::Write) {
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
 /// Where a JSON report goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JsonTarget {

@@ -279,9 +279,9 @@ fn wait_for_listener(server: &mut Child, stop: &Stop) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Waits for the end of a node; `None` if `stop` came first.
-fn wait(child: &mut Child, stop: &Stop) -> std::io::Result<Option<ExitStatus>> {
-    while !stop.is_raised() {
+/// Waits for the end of a node; `None` if it `is_late` first.
+fn wait(child: &mut Child, is_late: impl Fn() -> bool) -> std::io::Result<Option<ExitStatus>> {
+    while !is_late() {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
         }
@@ -297,14 +297,11 @@ fn end(child: &mut Child) -> std::io::Result<()> {
         let _ = kill_process(process, Signal::TERM);
     }
     let start = Instant::now();
-    while start.elapsed() < LAST_WORDS {
-        if child.try_wait()?.is_some() {
-            return Ok(());
-        }
-        std::thread::sleep(LOOK);
+    if wait(child, || start.elapsed() > LAST_WORDS)?.is_none() {
+        child.kill()?;
+        child.wait()?;
     }
-    child.kill()?;
-    child.wait().map(drop)
+    Ok(())
 }
 
 /// Runs the program. One node takes the place of this process; of two, the worse exit code counts,
@@ -341,7 +338,7 @@ fn with_client(
 ) -> anyhow::Result<Option<[ExitStatus; 2]>> {
     wait_for_listener(server, stop)?;
     let mut client = start(&mut node(options, library, 1)?)?;
-    let Some(status) = wait(&mut client, stop)? else {
+    let Some(status) = wait(&mut client, || stop.is_raised())? else {
         end(&mut client)?;
         return Ok(None);
     };
@@ -349,7 +346,7 @@ fn with_client(
         // It would wait for its client for ever.
         server.kill()?;
     }
-    Ok(wait(server, stop)?.map(|first| [status, first]))
+    Ok(wait(server, || stop.is_raised())?.map(|first| [status, first]))
 }
 
 #[cfg(test)]

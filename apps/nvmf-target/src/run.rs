@@ -1,7 +1,7 @@
 //! A target from its file to its end: [`Running`].
 
 use std::hash::{BuildHasher, RandomState};
-use std::io::{Write as _, stdout};
+use std::io::stdout;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use ferrocx::lcore::{Lcores, StopFlag, Worker};
 use ferrocx::verbs::GidConfig;
 use ferrocx::{DeviceConfig, Port, PortConfig};
+use ferrocx_app_common::report::say;
 use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 
@@ -97,20 +98,19 @@ pub fn read_config(args: &Args) -> Result<Config> {
 
 fn print(registry: &Registry, is_json: bool) {
     let snapshot = registry.snapshot();
-    say(&if is_json { snapshot.json().to_string() } else { snapshot.text() });
-}
-
-/// Prints a line. Nobody may be reading any more: hosts are served all the same.
-fn say(line: &str) {
-    let _ = writeln!(stdout(), "{line}");
+    let text = if is_json { snapshot.json().to_string() } else { snapshot.text() };
+    say(&format!("{text}\n"), stdout());
 }
 
 fn say_where(config: &Config) {
     let services: Vec<String> = config.server.services.iter().map(u16::to_string).collect();
     let (address, device) = (config.address, &config.device);
-    say(&format!("listening at {address}, port {}, on {device}", services.join(" and ")));
+    say(
+        &format!("listening at {address}, port {}, on {device}\n", services.join(" and ")),
+        stdout(),
+    );
     for subsystem in &config.subsystems {
-        say(&format!("  {}: {} namespaces", subsystem.nqn, subsystem.namespaces.len()));
+        say(&format!("  {}: {} namespaces\n", subsystem.nqn, subsystem.namespaces.len()), stdout());
     }
 }
 

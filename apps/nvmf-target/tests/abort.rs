@@ -3,12 +3,13 @@
 mod common;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]
 mod fake;
+#[path = "common/held.rs"]
+mod held;
 
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, NQN, namespace, with};
-use fake::{Plan, World};
-use ferrocx_nvme::Config;
+use common::{BLOCK, NQN, with};
+use fake::Plan;
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, keyed};
 use ferrocx_nvmf_target::proto::log::lid;
@@ -32,15 +33,7 @@ fn abort(host: &mut Host, sqid: u16, cid: u16) -> bool {
 fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
     let config = ServerConfig { buffers: 1, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        // It does something only when the test steps it.
-        let world = World::new(Plan::default());
-        let mut drive = world.open_as(&Config::default()).unwrap();
-        let buffers = here.change(|server| server.buffers());
-        let its = drive.queue(1, &[buffers]).unwrap();
-        here.change(move |server| {
-            let backend = server.add_drive(its).unwrap();
-            server.target_mut().put_namespace(NQN, namespace(NSID, 4096, backend)).unwrap();
-        });
+        let (world, mut drive) = held::drive(here, Plan::default(), NSID);
         let mut host = here.host();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
         let (memory, mr) = host.memory(4096).unwrap();
@@ -88,14 +81,7 @@ fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
 fn short_admin_commands_pass_those_that_wait_for_a_buffer() {
     let config = ServerConfig { buffers: 1, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let world = World::new(Plan::default());
-        let mut drive = world.open_as(&Config::default()).unwrap();
-        let buffers = here.change(|server| server.buffers());
-        let its = drive.queue(1, &[buffers]).unwrap();
-        here.change(move |server| {
-            let backend = server.add_drive(its).unwrap();
-            server.target_mut().put_namespace(NQN, namespace(NSID, 4096, backend)).unwrap();
-        });
+        let (world, _drive) = held::drive(here, Plan::default(), NSID);
         let config = HostConfig { keep_alive_ms: 10_000, ..HostConfig::new(NQN) };
         let mut host = Host::connect(&here.base, &config).unwrap();
         let mut queue = host.open_queue(1, 32, 0).unwrap();

@@ -4,12 +4,13 @@
 mod common;
 #[path = "../../../pmd/nvme/tests/common/mod.rs"]
 mod fake;
+#[path = "common/held.rs"]
+mod held;
 
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, namespace, with_target};
+use common::{BLOCK, with_target};
 use fake::{Plan, World};
-use ferrocx_nvme::{Config, Controller};
 use ferrocx_nvmf_target::host::{Host, HostError, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::property;
@@ -20,19 +21,6 @@ use ferrocx_nvmf_target::proto::status::Status;
 const LIMIT: Duration = Duration::from_secs(20);
 const NSID: u32 = 8;
 const SHUT_DOWN: u32 = 0x0046_4001;
-
-/// A drive behind a namespace that does something only when the test steps it.
-fn drive(here: &Here, plan: Plan) -> (World, Controller) {
-    let world = World::new(plan);
-    let mut drive = world.open_as(&Config::default()).unwrap();
-    let buffers = here.change(|server| server.buffers());
-    let io = drive.queue(1, &[buffers]).unwrap();
-    here.change(move |server| {
-        let backend = server.add_drive(io).unwrap();
-        server.target_mut().put_namespace(NQN, namespace(NSID, 4096, backend)).unwrap();
-    });
-    (world, drive)
-}
 
 fn state(host: &mut Host) -> u32 {
     host.property(property::CSTS).unwrap() as u32
@@ -58,7 +46,7 @@ fn answer_with<T>(queue: &mut HostQueue, mut step: impl FnMut() -> T) -> Status 
 #[test]
 fn what_was_written_is_flushed_before_the_shutdown_is_complete() {
     with_target(|here| {
-        let (world, _drive) = drive(here, Plan::default());
+        let (world, _drive) = held::drive(here, Plan::default(), NSID);
         let mut host = here.host();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
         let (_memory, mr) = host.memory(4096).unwrap();
@@ -109,7 +97,8 @@ fn what_was_written_is_flushed_before_the_shutdown_is_complete() {
 fn a_flush_that_fails_leaves_the_shutdown_incomplete() {
     with_target(|here| {
         // A Flush names block 0.
-        let (world, _drive) = drive(here, Plan { fails: vec![(0, 0x280)], ..Plan::default() });
+        let (world, _drive) =
+            held::drive(here, Plan { fails: vec![(0, 0x280)], ..Plan::default() }, NSID);
         let mut host = here.host();
         host.set_property(property::CC, SHUT_DOWN).unwrap();
         let begun = Instant::now();
@@ -157,7 +146,7 @@ fn half_a_pair_does_not_hold_a_shutdown_up() {
 #[test]
 fn a_host_ends_one_queue_by_a_command() {
     with_target(|here| {
-        let (world, _drive) = drive(here, Plan::default());
+        let (world, _drive) = held::drive(here, Plan::default(), NSID);
         let mut host = here.host();
         assert_eq!(host.identify(cns::CONTROLLER, 0).unwrap()[1804..1806], [1, 0]);
         let mut queue = host.open_queue(1, 32, 0).unwrap();

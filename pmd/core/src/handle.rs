@@ -245,9 +245,7 @@ impl Device {
         let count = rqns.len() as u32;
         let context = Rqtc::zeroed().with_rqt_max_size(count).with_rqt_actual_size(count);
         let input = CreateRqt::input().with_rqt_context(context);
-        let mut control = self.inner().control();
-        let made = control.execute::<CreateRqt>(&input, &numbers(rqns), &mut [])?;
-        drop(control);
+        let made = self.inner().control().execute::<CreateRqt>(&input, &numbers(rqns), &mut [])?;
         Ok(Handle::new(self, Kind::Rqt, made.rqtn(), Vec::new()))
     }
 

@@ -52,7 +52,7 @@ impl Control {
     pub(super) fn drop_backend(&mut self, place: usize) {
         self.left.extend((0..self.pollers.len()).map(|poller| (poller, place)));
         if let Err(error) = self.drop_left() {
-            tracing::warn!(%error, "what is behind a namespace stays open for now");
+            tracing::warn!(%error, "what was behind a namespace is open until the next one comes");
         }
     }
 
