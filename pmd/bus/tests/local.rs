@@ -289,6 +289,29 @@ fn a_watched_mapping_is_counted_apart() {
 }
 
 #[test]
+fn a_refused_mapping_is_out_of_reach_until_it_is_not() {
+    let (driver, device) = pair(7);
+    let map = || driver.dma().map(region(8192), DmaAccess::ReadWrite).expect("mapped");
+    let mappings = [map(), map(), map()];
+    let reached = |device: &DeviceSide| {
+        let memory = device.memory();
+        mappings.iter().filter(|at| memory.write(at.iova(), &[1]).is_ok()).count()
+    };
+    let first = mappings.iter().map(|mapping| mapping.iova()).min().expect("three");
+    for (nth, left) in [(Some(0), 2), (Some(5), 2), (Some(3), 2), (None, 3)] {
+        device.dma_refuse(nth);
+        assert_eq!(reached(&device), left, "{nth:?}");
+        let is_refused = device.memory().read(first, &mut [0]).is_err();
+        assert_eq!(is_refused, matches!(nth, Some(0 | 3)), "{nth:?}");
+    }
+    device.dma_refuse(Some(1));
+    assert_eq!(device.dma_mappings(), 3);
+    drop(mappings);
+    assert_eq!(device.dma_mappings(), 0);
+    device.dma_refuse(Some(1));
+}
+
+#[test]
 fn the_device_sees_mapped_memory_only() {
     let (driver, device) = pair(7);
     let mapping = driver.dma().map(region(8192), DmaAccess::ReadWrite).expect("mapped");

@@ -260,6 +260,20 @@ impl DeviceSide {
         self.shared.space.watch(iova)
     }
 
+    /// Mappings that the device reaches, without its own memory: none when its driver has let go of
+    /// everything.
+    #[must_use]
+    pub fn dma_mappings(&self) -> usize {
+        self.shared.space.mappings()
+    }
+
+    /// Refuses every access to the `nth` mapping by address, counted round and round, as an IOMMU
+    /// that has lost an entry; `None` refuses none any more. A mapping that is made later is not
+    /// refused.
+    pub fn dma_refuse(&self, nth: Option<usize>) {
+        self.shared.space.refuse(nth);
+    }
+
     /// Removes a mapping. When this returns, no access through it is in flight or will start.
     ///
     /// # Errors

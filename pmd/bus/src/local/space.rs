@@ -47,7 +47,9 @@ pub(super) struct Entry {
     pub(super) len_bytes: u64,
     /// The memory of `iova`, valid for `len_bytes` while the entry is in the map.
     pub(super) base: NonNull<u8>,
-    pub(super) access: DmaAccess,
+    /// Whether the device may read, and write.
+    pub(super) allows: [bool; 2],
+    access: DmaAccess,
     /// Whether accesses to it are counted apart.
     pub(super) is_watched: bool,
     _backing: Backing,
@@ -59,9 +61,23 @@ unsafe impl Send for Entry {}
 unsafe impl Sync for Entry {}
 
 impl Entry {
+    fn new(
+        iova: u64,
+        (base, len_bytes): (NonNull<u8>, u64),
+        access: DmaAccess,
+        backing: Backing,
+    ) -> Self {
+        let allows = allowed(access);
+        Self { iova, len_bytes, base, allows, access, is_watched: false, _backing: backing }
+    }
+
     fn end(&self) -> u64 {
         self.iova + self.len_bytes
     }
+}
+
+fn allowed(access: DmaAccess) -> [bool; 2] {
+    [access.can_read(), access.can_write()]
 }
 
 /// Mappings by ascending address, disjoint.
@@ -200,7 +216,7 @@ impl SpaceShared {
         let base = region.base();
         assert!(base.as_ptr().addr().is_multiple_of(64), "a region starts on a cache line");
         let backing = Backing::Region { _keep: region };
-        self.insert(Entry { iova, len_bytes, base, access, is_watched: false, _backing: backing })
+        self.insert(Entry::new(iova, (base, len_bytes), access, backing))
     }
 
     pub(super) fn map_fd(
@@ -234,7 +250,7 @@ impl SpaceShared {
             })?;
         let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
         let backing = Backing::File { _keep: map };
-        self.insert(Entry { iova, len_bytes, base, access, is_watched: false, _backing: backing })
+        self.insert(Entry::new(iova, (base, len_bytes), access, backing))
     }
 
     /// Makes memory in the BAR, from an offset on, reachable for the device. Gives the I/O address
@@ -247,9 +263,8 @@ impl SpaceShared {
         backing: Arc<BarBacking>,
     ) -> Result<u64, BusError> {
         let iova = OWN_IOVA + offset;
-        let _backing = Backing::Own { _keep: backing };
-        let access = DmaAccess::ReadWrite;
-        let own = Entry { iova, len_bytes, base, access, is_watched: false, _backing };
+        let backing = Backing::Own { _keep: backing };
+        let own = Entry::new(iova, (base, len_bytes), DmaAccess::ReadWrite, backing);
         let mut map = self.write();
         let overlapping =
             map.entries.iter().find(|other| other.end() > iova && other.iova < own.end());
@@ -275,6 +290,22 @@ impl SpaceShared {
             None => return Err(BusError::NotMapped { iova, len_bytes: 0 }),
         }
         Ok(())
+    }
+
+    pub(super) fn mappings(&self) -> usize {
+        self.map.read().unwrap_or_else(PoisonError::into_inner).entries.len()
+    }
+
+    /// Refuses accesses to the `nth` mapping, or to none any more.
+    pub(super) fn refuse(&self, nth: Option<usize>) {
+        let mut map = self.write();
+        for entry in &mut map.entries {
+            entry.allows = allowed(entry.access);
+        }
+        let count = map.entries.len();
+        if let Some(entry) = nth.and_then(|nth| map.entries.get_mut(nth.checked_rem(count)?)) {
+            entry.allows = [false; 2];
+        }
     }
 
     pub(super) fn unmap(&self, iova: u64, len_bytes: u64) -> Result<(), BusError> {

@@ -285,8 +285,7 @@ impl<'a> DmaView<'a> {
     ) -> Result<(NonNull<u8>, usize), DmaFaultCause> {
         let at = iova.checked_add(done as u64).ok_or(DmaFaultCause::Unmapped)?;
         let entry = self.map.find(at, &self.hints).ok_or(DmaFaultCause::Unmapped)?;
-        let allowed = if is_write { entry.access.can_write() } else { entry.access.can_read() };
-        if !allowed {
+        if !entry.allows[usize::from(is_write)] {
             return Err(DmaFaultCause::Permission);
         }
         self.is_watched.set(entry.is_watched);

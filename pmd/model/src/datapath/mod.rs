@@ -240,7 +240,7 @@ impl DataPath {
 
     /// A doorbell that may concern this QP was rung: read its record and execute what is new.
     pub fn qp_doorbell(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
-        self.roce.doorbell(ctx, qpn);
+        self.roce.doorbell(ctx, &mut self.completions, qpn);
     }
 
     /// A transition changed a QP (already stored).

@@ -382,7 +382,7 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
     }
     let Ok(word) = ctx.mem.load_acquire_be32(cq.dbr_addr + 4) else {
         ctx.refuse_data("cq dbr_addr", u64::from(cqn), "arm record cannot be read");
-        return;
+        return fail(ctx, cqn, CqStatus::WriteFailure);
     };
     let record = CqArm((u64::from(word) << 32).to_be_bytes());
     if let Some(rung) = rung {

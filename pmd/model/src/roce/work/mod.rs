@@ -25,6 +25,8 @@ mod send;
 mod umr;
 mod wqe;
 
+use ferrocx_prm::eqe::EventType;
+
 use self::counts::{InlineCounts, KeyCounts, RoceDrops};
 use self::env::{Effect, Env, is_own};
 use self::error::fail;
@@ -128,7 +130,7 @@ impl Roce {
     }
 
     /// The doorbell of a UAR page was rung: reads the record of a queue pair that may be meant.
-    pub(crate) fn doorbell(&mut self, ctx: &mut Ctx<'_>, qpn: u32) {
+    pub(crate) fn doorbell(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, qpn: u32) {
         let Some(qp) = ctx.state.objects.qps.get_mut(qpn) else { return };
         let Some(log_size) = qp.log_sq_size else { return };
         if !matches!(qp.state, QpState::Rts | QpState::Sqer | QpState::Error) {
@@ -137,19 +139,28 @@ impl Roce {
         qp.stats.doorbells += 1;
         let Ok(record) = ctx.mem.load_acquire_be32(qp.dbr_addr + 4) else {
             ctx.refuse_data("qp dbr_addr", u64::from(qpn), "doorbell record cannot be read");
-            return;
+            return self.lose(ctx, completions, qpn);
         };
         // Low 16 bits are significant: reference 6.6.
         let posted = low16(record.into());
         if u32::from(posted.wrapping_sub(qp.sq_fetched)) > 1 << log_size {
             let why = "more blocks posted than the ring has";
             ctx.refuse_data("send counter", u64::from(posted), why);
-            return;
+            return self.lose(ctx, completions, qpn);
         }
         qp.sq_posted = posted;
         // A look is worth no turn: most queue pairs of the page were not rung.
         if posted != qp.sq_fetched {
             self.activate(qpn);
+        }
+    }
+
+    /// A queue pair fails without a request to blame, as a send queue of Ethernet does: an event.
+    #[cold]
+    fn lose(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions, qpn: u32) {
+        if ctx.state.objects.qps.get(qpn).is_some_and(|qp| qp.state != QpState::Error) {
+            ctx.queue_event(EventType::WQ_CATASTROPHIC, QueueKind::Qp, qpn);
+            self.end(ctx, completions, qpn);
         }
     }
 

@@ -47,16 +47,16 @@ impl Refusal {
         }
     }
 
-    /// Key, range or rights.
+    /// Key, range or rights; or what is behind a key that permits it, which is no fault of the
+    /// peer's. Source: IBTA vol. 1, table 58, "remote access error", "remote operational error".
     #[cold]
-    fn access(rkey: u32, why: &'static str) -> Self {
-        Self {
-            nak: AckSyndrome::NAK_REMOTE_ACCESS,
-            syndrome: CqeSyndrome::LOCAL_ACCESS_ERR,
-            event: Some(EventType::WQ_ACCESS_ERROR),
-            value: rkey.into(),
-            why,
-        }
+    fn memory(rkey: u32, refused: dma::Refused) -> Self {
+        let syndrome = match refused {
+            dma::Refused::Key(_) => CqeSyndrome::LOCAL_ACCESS_ERR,
+            dma::Refused::Bus(_) => CqeSyndrome::LOCAL_PROT_ERR,
+        };
+        let (nak, event) = out_of_reach(refused);
+        Self { nak, syndrome, event: Some(event), value: rkey.into(), why: refused.why() }
     }
 
     /// The receive cannot take it.
@@ -68,6 +68,14 @@ impl Refusal {
             AckSyndrome::NAK_REMOTE_OPERATION
         };
         Self { nak, syndrome, event: None, value, why }
+    }
+}
+
+/// The answer to a request whose memory cannot be reached, and what the driver is told.
+pub(super) fn out_of_reach(refused: dma::Refused) -> (AckSyndrome, EventType) {
+    match refused {
+        dma::Refused::Key(_) => (AckSyndrome::NAK_REMOTE_ACCESS, EventType::WQ_ACCESS_ERROR),
+        dma::Refused::Bus(_) => (AckSyndrome::NAK_REMOTE_OPERATION, EventType::WQ_CATASTROPHIC),
     }
 }
 
@@ -324,7 +332,7 @@ fn check(env: &Env<'_>, pd: u32, reth: &Reth, rights: Rights) -> Result<(), Refu
     }
     let access = remote(env.qpn, (pd, reth.rkey), (reth.va, reth.len), rights);
     let result = env.keys.translate(&access).map(|_| ());
-    result.map_err(|fault| Refusal::access(reth.rkey, dma::Refused::Key(fault).why()))
+    result.map_err(|fault| Refusal::memory(reth.rkey, dma::Refused::Key(fault)))
 }
 
 fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusal> {
@@ -345,7 +353,7 @@ fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusa
     let place = (va, payload_len(frame));
     let access = remote(env.qpn, (pd, rkey), place, Rights::REMOTE_WRITE);
     dma::write(env.mem, env.keys, &access, frame.payload)
-        .map_err(|refused| Refusal::access(rkey, refused.why()))
+        .map_err(|refused| Refusal::memory(rkey, refused))
 }
 
 fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
@@ -388,7 +396,7 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
     let pd = domain(qp, env, header)?;
     let place = (request.va, size.bytes());
     let access = remote(env.qpn, (pd, request.rkey), place, Rights::REMOTE_ATOMIC);
-    let refused = |refused: dma::Refused| Refusal::access(request.rkey, refused.why());
+    let refused = |refused: dma::Refused| Refusal::memory(request.rkey, refused);
     let mut spans =
         env.keys.translate(&access).map_err(|fault| refused(dma::Refused::Key(fault)))?;
     let span = spans.next().filter(|span| span.len == size.bytes());

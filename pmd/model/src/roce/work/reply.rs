@@ -2,13 +2,11 @@
 //!
 //! Source: reference 7.5, 7.6.
 
-use ferrocx_prm::eqe::EventType;
-
 use super::env::Env;
 use super::error::fail;
 use super::output::{Output, Parcel, Sent};
 use super::path::connected_path;
-use super::receive::remote;
+use super::receive::{out_of_reach, remote};
 use super::send::packets_per_turn;
 use crate::objects::Qp;
 use crate::objects::mkey::Rights;
@@ -34,12 +32,13 @@ pub(super) fn send_replies(qp: &mut Qp, env: &mut Env<'_>, out: &mut Output<'_>)
         match send_reply(qp, env, out, (path.as_ref(), reply, packets)) {
             Ok(Sent::Yes) => qp.responder.replied(packets),
             Ok(Sent::Full) => break,
-            Err(why) => {
+            Err(refused) => {
                 // The key of a READ was taken away before it was answered, or answered again.
-                env.refuse("rdma read", 0, why);
-                if qp.responder.refuse_reply(AckSyndrome::NAK_REMOTE_ACCESS) {
+                env.refuse("rdma read", 0, refused.why());
+                let (nak, event) = out_of_reach(refused);
+                if qp.responder.refuse_reply(nak) {
                     let qpn = env.qpn;
-                    env.event(EventType::WQ_ACCESS_ERROR, qpn);
+                    env.event(event, qpn);
                     fail(qp, env);
                 }
             }
@@ -57,7 +56,7 @@ fn send_reply(
     env: &mut Env<'_>,
     out: &mut Output<'_>,
     (path, reply, packets): (Option<&Path>, Reply, u32),
-) -> Result<Sent, &'static str> {
+) -> Result<Sent, dma::Refused> {
     let Some(transport) = qp.qp_type.transport() else { return Ok(Sent::Yes) };
     let Some(path) = path else { return Ok(Sent::Yes) };
     let (remote_qpn, mtu) = (qp.context.remote_qpn(), qp.mtu_bytes());
@@ -99,7 +98,7 @@ fn send_reply(
                 if into.is_empty() {
                     return Ok(());
                 }
-                dma::read(env.mem, env.keys, &access, into).map_err(dma::Refused::why)
+                dma::read(env.mem, env.keys, &access, into)
             })
         }
     }
