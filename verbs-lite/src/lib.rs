@@ -123,6 +123,7 @@ pub mod srq;
 mod taking;
 mod types;
 mod uar;
+mod watch;
 mod wc;
 pub mod window;
 mod wr;

@@ -13,6 +13,8 @@ use ferrocx_verbs_lite::net::NetConfig;
 use ferrocx_verbs_lite::*;
 
 const PORT: u16 = 7174;
+/// Mappings of a device with a connection manager, or more.
+const MAPPINGS: usize = 24;
 const USUAL: ConnParams<'static> = ConnParams {
     responder_resources: 16,
     initiator_depth: 16,
@@ -298,6 +300,37 @@ fn connections_come_and_go_on_a_bad_cable() {
     }
     let stats = world.b.stats();
     assert!(stats.received > 60, "nothing was repeated: {stats:?}");
+}
+
+/// Whatever the device loses while its IOMMU is without one mapping, connections are made again.
+#[test]
+fn a_manager_whose_queues_were_lost_makes_them_anew() {
+    let mut restarts = [0, 0];
+    for mapping in 0..MAPPINGS {
+        let world = world(Two::new());
+        world.until(|| world.a.resolve(world.two.b.ip.into()).unwrap());
+        world.two.world.nic(1).side().dma_refuse(Some(mapping));
+        // A question to all, and a request. Nobody answers, or somebody does that is not hit.
+        let nobody = IpAddr::from([192, 168, 0, 77]);
+        let _ = world.until(|| world.a.resolve(nobody).err());
+        let mut active = world.a.connect(init(&world.two.a), world.address(), &USUAL).unwrap();
+        let _ = world.until(|| active.poll());
+        world.two.world.nic(1).side().dma_refuse(None);
+        if !world.two.b.context.device().health().is_healthy() {
+            continue;
+        }
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(50) {
+            world.step();
+        }
+        let (one, other) = world.connect(world.address(), &USUAL, &USUAL);
+        assert_eq!((one.qp.state(), other.qp.state()), (QpState::Rts, QpState::Rts), "{mapping}");
+        let stats = world.b.stats();
+        restarts[0] += stats.restarts;
+        restarts[1] += stats.net.restarts;
+    }
+    assert!(restarts[0] > 0, "queue pair 1 was never lost");
+    assert!(restarts[1] > 0, "the network's was never lost");
 }
 
 #[test]

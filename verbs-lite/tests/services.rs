@@ -11,6 +11,8 @@ use ferrocx_core::Event;
 use ferrocx_verbs_lite::*;
 
 const QKEY: u32 = 0x1122_3344;
+/// Mappings of a device with a connection, or more.
+const MAPPINGS: usize = 16;
 
 fn datagrams(two: &Two) -> (Qp, Qp) {
     (two.a.datagrams(QKEY), two.b.datagrams(QKEY))
@@ -282,6 +284,45 @@ fn what_happens_to_a_queue_pair_is_an_event() {
         "{event:?}"
     );
     assert_eq!(qb.query().unwrap().state, QpState::Error);
+}
+
+/// A mapping that the device cannot reach: a request fails, or the device says what it has lost.
+#[test]
+fn nothing_that_is_out_of_reach_ends_in_silence() {
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut silent, mut told) = (Vec::new(), 0);
+    for (side, mapping) in (0..2).flat_map(|side| (0..MAPPINGS).map(move |at| (side, at))) {
+        let mut two = Two::new();
+        let (mut qa, mut qb) = two.connected::<Buf>();
+        let mb = two.b.mr();
+        let to = RemoteAddr { addr: mb.addr(), rkey: mb.rkey().unwrap() };
+        let events =
+            [two.a.context.device(), two.b.context.device()].map(|device| device.event_reader());
+        let buf = two.a.mr().buf(0..64).unwrap();
+        two.a.fill(0, &pattern(64, 3));
+        // No command is given meanwhile.
+        two.world.nic(side).side().dma_refuse(Some(mapping));
+        qa.post_send(&SendWr::signaled(1, SendOp::Write(to)), Some(buf)).unwrap();
+        two.world.settle();
+        two.world.nic(side).side().dma_refuse(None);
+        let (done, _) = two.run(&mut qa, &mut qb);
+        if ids(&done) == [(1, true)] {
+            assert_eq!(two.b.read(0, 64), pattern(64, 3), "mapping {mapping} of {side}");
+        }
+        let [mut of_a, mut of_b] = events;
+        let lost_a = std::iter::from_fn(|| of_a.poll()).any(|event| qa.is_ended_by(&event));
+        let lost_b = std::iter::from_fn(|| of_b.poll()).any(|event| qb.is_ended_by(&event));
+        let is_ill = [&two.a, &two.b].map(|it| !it.context.device().health().is_healthy());
+        told += u32::from(lost_a || lost_b);
+        if done.is_empty() && !lost_a && is_ill == [false; 2] {
+            silent.push((side, mapping));
+        }
+        seen.extend(syndromes(&done));
+    }
+    assert_eq!(silent, [], "no completion and no event");
+    assert!(told > 2, "hardly a queue was lost");
+    // Done, a fault of ours, one of the peer's; never that the peer does not permit it.
+    assert!(seen.contains(&0x04) && seen.contains(&0x14) && !seen.contains(&0x13), "{seen:?}");
 }
 
 #[test]

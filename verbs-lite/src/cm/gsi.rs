@@ -1,6 +1,7 @@
 //! [`Gsi`]: the port's queue pair 1, which management datagrams go through.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Instant;
 
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_prm::mad::{GSI_QKEY, GSI_QPN, MAD_BYTES};
@@ -13,6 +14,7 @@ use crate::gid::Path;
 use crate::mr::{Buf, Memory};
 use crate::qp::{InitAttr, Qp, QpConfig, QpState, RtsAttr};
 use crate::types::{Access, Psn, Qpn};
+use crate::watch::Watch;
 use crate::wr::{AddressHandle, SendOp, SendWr};
 
 /// Datagrams that wait for us to read them.
@@ -35,17 +37,29 @@ pub(super) struct Received {
     pub(super) mad: Mad,
 }
 
-/// The queue pair.
+/// The queue pair of now, and where it completes.
 #[derive(Debug)]
-pub(super) struct Gsi {
+struct Queue {
     qp: Qp,
     cq: Cq,
-    /// Datagrams that were not for the connection manager, or malformed.
-    pub(super) ignored: u64,
 }
 
-impl Gsi {
-    pub(super) fn open(context: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
+/// The queue pair, made anew when the device loses it.
+#[derive(Debug)]
+pub(super) struct Gsi {
+    context: RdmaContext,
+    page: PageSize,
+    watch: Watch,
+    /// `None` when another could not be had yet.
+    queue: Option<Queue>,
+    /// Datagrams that were not for the connection manager, or malformed.
+    pub(super) ignored: u64,
+    /// Times that it was made anew.
+    pub(super) restarts: u64,
+}
+
+impl Queue {
+    fn open(context: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
         let pd = context.alloc_pd()?;
         let len_bytes = RECEIVES * SLOT_BYTES;
         let memory =
@@ -69,21 +83,56 @@ impl Gsi {
         }
         qp.receive()?;
         qp.activate(&RtsAttr::new(Psn(0)))?;
-        Ok(Self { qp, cq, ignored: 0 })
+        Ok(Self { qp, cq })
+    }
+}
+
+impl Gsi {
+    pub(super) fn open(context: &RdmaContext, page: PageSize) -> Result<Self, VerbsError> {
+        Ok(Self {
+            // What comes from now on is of the queue pair that is made next.
+            watch: Watch::new(context.device()),
+            queue: Some(Queue::open(context, page)?),
+            context: context.clone(),
+            page,
+            ignored: 0,
+            restarts: 0,
+        })
+    }
+
+    /// Makes the queue pair anew if it is lost. Messages that were under way are repeated.
+    pub(super) fn tend(&mut self, now: Instant) {
+        if !self.watch.finds_lost(now, self.queue.as_ref().map(|queue| &queue.qp)) {
+            return;
+        }
+        let was_there = self.queue.take().is_some();
+        match Queue::open(&self.context, self.page) {
+            Ok(queue) => {
+                tracing::warn!("general services queue pair was lost, and is made anew");
+                self.queue = Some(queue);
+                self.restarts += 1;
+            }
+            Err(error) if was_there => {
+                tracing::error!(%error, "general services queue pair is lost; it is tried again");
+            }
+            Err(_) => {}
+        }
     }
 
     /// Sends a datagram; `false` if there is no room right now.
     pub(super) fn send(&mut self, path: &Path, mad: &Mad) -> bool {
+        let Some(queue) = &mut self.queue else { return false };
         let to = AddressHandle::new(path, Qpn(GSI_QPN), GSI_QKEY);
         let wr = SendWr::signaled(0, SendOp::Datagram { to: &to, imm: None });
-        self.qp.post_send_inline(&wr, &mad.to_bytes()).is_ok()
+        queue.qp.post_send_inline(&wr, &mad.to_bytes()).is_ok()
     }
 
     /// Takes a completion, if there is one, and with it the message that arrived, if one did.
     pub(super) fn receive(&mut self) -> Option<Option<Received>> {
-        let completion = self.cq.poll()?;
+        let Queue { qp, cq } = self.queue.as_mut()?;
+        let completion = cq.poll()?;
         let mut arrived = None;
-        let taken = self.qp.complete(completion, |wc| {
+        let taken = qp.complete(completion, |wc| {
             if wc.opcode == crate::wr::WcOpcode::Recv {
                 let len = wc.byte_len as usize;
                 let is_good = wc.result.is_ok() && wc.recv.has_grh;
@@ -95,8 +144,8 @@ impl Gsi {
         if let Err(error) = taken {
             tracing::error!(%error, "general services queue pair");
         }
-        if self.qp.state() == QpState::SqError {
-            match self.qp.resume() {
+        if qp.state() == QpState::SqError {
+            match qp.resume() {
                 // The rest of what was posted comes back first.
                 Ok(()) | Err(VerbsError::StillPosted { .. }) => {}
                 Err(error) => tracing::error!(%error, "general services do not send any more"),
@@ -104,7 +153,8 @@ impl Gsi {
         }
         let Some((buf, len)) = arrived else { return Some(None) };
         let received = read(&buf, len);
-        if self.qp.post_recv(0, buf).is_err() {
+        // One that has failed takes none.
+        if qp.post_recv(0, buf).is_err() && qp.state() != QpState::Error {
             tracing::error!("general services queue pair lost a receive");
         }
         self.ignored += u64::from(received.is_none());

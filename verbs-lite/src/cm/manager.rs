@@ -62,6 +62,8 @@ pub struct CmStats {
     pub ignored: u64,
     /// Connections, those that have just ended included.
     pub connections: usize,
+    /// Times that queue pair 1 was lost and made anew.
+    pub restarts: u64,
     /// How often limits were reached.
     pub limits: CmLimitStats,
     /// Frames of address resolution.
@@ -92,7 +94,9 @@ impl Inner {
     /// Does what is due. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         let mut moved = self.links.poll();
-        let now = self.now();
+        let instant = self.device.now();
+        let now = instant - self.epoch;
+        self.gsi.tend(instant);
         for _ in 0..BUDGET {
             let Some(received) = self.gsi.receive() else { break };
             moved = true;
@@ -280,6 +284,7 @@ impl ConnectionManager {
             sent: inner.sent,
             received: inner.received,
             ignored: inner.gsi.ignored,
+            restarts: inner.gsi.restarts,
             connections: inner.engine.len(),
             limits: CmLimitStats { unsent: inner.outbox.unsent, ..inner.engine.limit_stats() },
             net: inner.links.stats(),

@@ -76,7 +76,7 @@ impl Network {
         }
         self.poll();
         for _ in 0..LAST_STEPS {
-            if self.free.len() + self.posted as usize == 2 * self.receives as usize {
+            if self.free.len() + self.posted as usize == 2 * self.config.descriptors as usize {
                 break;
             }
             self.poll();

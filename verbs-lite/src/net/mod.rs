@@ -37,6 +37,7 @@ use crate::gid::{GidEntry, Path, Route};
 use crate::mr::{Buf, Memory, Mr};
 use crate::qp::{InitAttr, Qp, QpConfig, QpState, QpType, RtsAttr};
 use crate::types::{Access, Gid, Psn};
+use crate::watch::Watch;
 use crate::wc::Wc;
 use crate::wr::{SendOp, SendWr, WcOpcode};
 
@@ -109,7 +110,7 @@ pub struct NetStats {
     pub conflicts: u64,
     /// Neighbours that made room for others.
     pub pushed_out: u64,
-    /// Times that the queue pair failed and was started afresh.
+    /// Times that the queue pair was lost and made anew.
     pub restarts: u64,
 }
 
@@ -122,9 +123,10 @@ pub struct Network {
     /// Bytes from one place for a frame to the next, and the places that nothing is posted in.
     buffer_bytes: usize,
     free: Vec<usize>,
-    /// Receives that are posted at a time.
-    receives: u32,
+    /// Receives that are posted: as many as the configuration says, if all is well.
     posted: u32,
+    config: NetConfig,
+    watch: Watch,
     /// A frame in hand.
     scratch: Vec<u8>,
     neighbours: Neighbours,
@@ -149,26 +151,19 @@ impl Network {
     pub fn open(context: &RdmaContext, config: &NetConfig) -> Result<Self, NetError> {
         let depth = config.descriptors;
         VerbsError::range("descriptors of the network", depth.into(), 1, 4096)?;
-        let pd = context.alloc_pd()?;
-        let cq = context.create_cq(2 * depth)?;
         // A frame longer than its receive would fail the queue pair, so that each takes any frame.
         let max_mtu = usize::from(context.device().limits().max_mtu);
         let buffer_bytes = (max_mtu + L2_BYTES).next_multiple_of(BUFFER_ALIGN);
-        let count = 2 * depth as usize;
-        let (len_bytes, page) = (count * buffer_bytes, config.page);
-        let region = RegionConfig { len_bytes, page, ..RegionConfig::default() };
-        let memory = Memory::alloc(context, &region)?;
-        let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
-        let (qp_type, max_send_wr, max_recv_wr) = (QpType::Raw, depth, depth);
-        let qp_config = QpConfig { qp_type, max_send_wr, max_recv_wr, ..QpConfig::default() };
-        let qp = pd.create_qp(&cq, &qp_config)?;
+        let watch = Watch::new(context.device());
+        let (qp, cq, mr) = queues(context, config, buffer_bytes)?;
         let mut network = Self {
             qp,
             cq,
             mr,
+            watch,
+            config: *config,
             buffer_bytes,
-            free: (0..count).collect(),
-            receives: depth,
+            free: (0..2 * depth as usize).collect(),
             posted: 0,
             scratch: Vec::with_capacity(buffer_bytes),
             neighbours: Neighbours::new(config.neighbours),
@@ -213,22 +208,17 @@ impl Network {
         Ok(())
     }
 
-    /// Starts the queue pair afresh after a failure, once all that was posted has come back.
+    /// Makes the queue pair anew when it is lost. Frames that were under way are lost with it.
     fn restart(&mut self) {
-        let failed = matches!(self.qp.state(), QpState::Error | QpState::SqError);
-        if !failed {
+        if !self.watch.finds_lost(self.context.device().now(), Some(&self.qp)) {
             return;
         }
-        let result = match self.qp.state() {
-            // What the other queue still holds is flushed first.
-            QpState::SqError => self.qp.to_error(),
-            _ => Ok(()),
-        };
-        let result = result.map_err(NetError::from).and_then(|()| {
-            if self.qp.has_outstanding() {
-                return Ok(());
-            }
-            self.qp.reset()?;
+        let made = queues(&self.context, &self.config, self.buffer_bytes);
+        let result = made.map_err(NetError::from).and_then(|made| {
+            // The old one goes first, and with it its rules.
+            (self.qp, self.cq, self.mr) = made;
+            self.free = (0..2 * self.config.descriptors as usize).collect();
+            self.posted = 0;
             self.stats.restarts += 1;
             self.start()
         });
@@ -316,7 +306,7 @@ impl Network {
 
     /// Posts receives until there are enough.
     fn fill(&mut self) {
-        while self.posted < self.receives && self.qp.state() == QpState::Rts {
+        while self.posted < self.config.descriptors && self.qp.state() == QpState::Rts {
             let Some(place) = self.free.pop() else { return };
             let start = place * self.buffer_bytes;
             let buf = self.mr.buf(start..start + self.buffer_bytes);
@@ -455,6 +445,25 @@ impl Drop for Network {
             }
         }
     }
+}
+
+/// A raw packet queue pair in reset, its completion queue, and memory for all of its frames.
+fn queues(
+    context: &RdmaContext,
+    config: &NetConfig,
+    buffer_bytes: usize,
+) -> Result<(Qp<Buf>, Cq, Mr), VerbsError> {
+    let (depth, page) = (config.descriptors, config.page);
+    let len_bytes = 2 * depth as usize * buffer_bytes;
+    let pd = context.alloc_pd()?;
+    let cq = context.create_cq(2 * depth)?;
+    let region = RegionConfig { len_bytes, page, ..RegionConfig::default() };
+    let memory = Memory::alloc(context, &region)?;
+    let mr = pd.reg_mr(&memory, 0..len_bytes, Access::LOCAL_WRITE)?;
+    let (qp_type, max_send_wr, max_recv_wr) = (QpType::Raw, depth, depth);
+    let qp_config = QpConfig { qp_type, max_send_wr, max_recv_wr, ..QpConfig::default() };
+    let qp = pd.create_qp(&cq, &qp_config)?;
+    Ok((qp, cq, mr))
 }
 
 fn own(entry: &GidEntry) -> Own {

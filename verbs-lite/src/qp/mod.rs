@@ -57,7 +57,7 @@ mod xrc;
 use std::sync::Arc;
 
 use ferrocx_core::wq::{RecvRing, SendRing};
-use ferrocx_core::{Kind, Uar, page_list};
+use ferrocx_core::{Event, Kind, Uar, page_list};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::CreateQp;
@@ -368,6 +368,19 @@ impl<B: Buffers> Qp<B> {
     #[must_use]
     pub fn state(&self) -> QpState {
         self.state
+    }
+
+    /// Whether the device says by this event that the queue pair is lost, or a queue of its
+    /// completions: nothing more comes of what is posted, and it can only be dropped.
+    #[must_use]
+    pub fn is_ended_by(&self, event: &Event) -> bool {
+        match *event {
+            Event::CqError { cqn, .. } => self.ends.cqns.contains(&cqn),
+            Event::QueueError { queue_type, number, .. } => {
+                self.objects.are_named(queue_type, number)
+            }
+            _ => false,
+        }
     }
 
     /// Posts a send request and, without [`SendFlags::MORE`](crate::SendFlags::MORE), rings the

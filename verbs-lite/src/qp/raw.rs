@@ -36,6 +36,17 @@ impl Objects {
         }
     }
 
+    /// Whether one of them has this number among the queues of a kind, as events name it: 0 queue
+    /// pairs, 1 receive queues, 2 send queues. Source: reference 6.10.
+    pub(super) fn are_named(&self, queue_type: u8, number: u32) -> bool {
+        match (self, queue_type) {
+            (Self::Qp(handle), 0) => handle.number() == number,
+            (Self::Raw(raw), 1) => raw.rq.number() == number,
+            (Self::Raw(raw), 2) => raw.sq.number() == number,
+            _ => false,
+        }
+    }
+
     /// Destroys them; on an error the device may still own what is posted.
     pub(super) fn destroy(&mut self) -> Result<(), VerbsError> {
         match self {
