@@ -330,8 +330,8 @@ pub(crate) fn teardown(
         control.release_memory();
         return if was_reset { Ok(()) } else { result };
     }
-    let clean = result.is_ok() && !control.channel.as_ref().is_some_and(CommandChannel::has_stuck);
-    if clean {
+    let has_stuck = control.channel.as_ref().is_some_and(CommandChannel::has_stuck);
+    if result.is_ok() && !has_stuck && !control.keeps_memory() {
         return Ok(());
     }
     if let Err(error) = &result {

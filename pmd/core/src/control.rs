@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ferrocx_bus::{Bar, BarClaim, Transport};
+use ferrocx_bus::{Bar, BarClaim, DmaBuf, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::cmd::device::{ManagePages, ManagePagesOut, manage_pages};
 use ferrocx_prm::cmd::{Command, CommandOutput};
@@ -50,6 +50,8 @@ pub(crate) struct Control {
     read: Place,
     /// How the device died, if it did. Set by [`Control::set_dead`].
     pub(crate) dead: Option<DeadDevice>,
+    /// Memory of objects that could not be destroyed.
+    estate: Vec<Arc<DmaBuf>>,
     /// The device knows none of its objects any more, or cannot reach memory: it owns none.
     pub(crate) gone: Arc<AtomicBool>,
 }
@@ -73,7 +75,19 @@ impl Control {
             read: Place::default(),
             dead: None,
             gone: Arc::default(),
+            estate: Vec::new(),
         }
+    }
+
+    /// Keeps memory of an object that could not be destroyed, until the device lets go of
+    /// everything.
+    pub(crate) fn keep(&mut self, memory: impl IntoIterator<Item = Arc<DmaBuf>>) {
+        self.estate.extend(memory);
+    }
+
+    /// Whether memory of objects is kept that could not be destroyed.
+    pub(crate) fn keeps_memory(&self) -> bool {
+        !self.estate.is_empty()
     }
 
     /// Notes how the device died, and ends its access to memory if its objects shall count as gone.
@@ -322,11 +336,16 @@ impl Control {
         if let Some(channel) = &mut self.channel {
             channel.forget_stuck();
         }
+        self.estate.clear();
     }
 
     /// Keeps what the device may still own allocated for ever.
     pub(crate) fn leak_memory(&mut self) {
         self.pages.leak();
+        for buf in self.estate.drain(..) {
+            tracing::error!(iova = format_args!("{:#x}", buf.iova()), "queue memory leaked");
+            std::mem::forget(buf);
+        }
         if let Some(channel) = self.channel.take() {
             channel.leak();
         }

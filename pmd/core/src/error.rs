@@ -310,7 +310,8 @@ impl QueueFault {
 #[derive(Debug, Error)]
 #[error("{cause}")]
 pub struct Destroy<T: std::fmt::Debug> {
-    /// The object, still usable for another try. Dropping it leaks what the device may own.
+    /// The object, still usable for another try. Dropping it keeps what the device may own
+    /// until the device is closed.
     pub object: Box<T>,
     /// Why.
     pub cause: DeviceError,

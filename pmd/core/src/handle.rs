@@ -20,8 +20,8 @@ const RESIZE: u32 = 1;
 
 /// One object of the device, destroyed when it is dropped.
 ///
-/// It holds the device and the memory that the object works on. If destroying fails, that memory is
-/// leaked, with an error in the log: the device may still own it.
+/// It holds the device and the memory that the object works on. If destroying fails, the device
+/// keeps that memory until it is closed, for the object may still own it.
 #[derive(Debug)]
 pub struct Handle {
     kind: Kind,
@@ -169,10 +169,7 @@ impl Drop for Handle {
         if let Err(error) = self.destroy() {
             tracing::error!(kind = ?self.kind, number = self.number, %error, "not destroyed");
             let memory = self.memory.get_mut().unwrap_or_else(PoisonError::into_inner);
-            for buf in memory.drain(..) {
-                tracing::error!(iova = format_args!("{:#x}", buf.iova()), "queue memory leaked");
-                std::mem::forget(buf);
-            }
+            self.device.inner().control().keep(memory.drain(..));
         }
     }
 }

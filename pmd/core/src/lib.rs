@@ -21,8 +21,9 @@
 //! - [`Device::add_flow_rule`] steers, marks, counts and drops; [`Routes`] leads the rest.
 //! - [`lcore`] runs pinned workers and hands work over between them.
 //!
-//! Handles of objects hold their device, so any order of dropping is right. What cannot be
-//! destroyed is leaked and logged, never freed: the device may still write to it.
+//! Handles of objects hold their device, so any order of dropping is right. The memory
+//! of what cannot be destroyed is kept until the device is closed, with a reset, and leaked if that
+//! fails: it may still write there.
 //!
 //! # Limits
 //!

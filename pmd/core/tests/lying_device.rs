@@ -92,6 +92,28 @@ fn memory_of_objects_that_count_as_gone_is_out_of_the_devices_reach() {
 }
 
 #[test]
+fn memory_of_what_is_not_destroyed_comes_back_when_the_device_is_closed() {
+    let liar = Liar::new();
+    for _ in 0..3 {
+        let device = open(&liar).unwrap();
+        let attr = CqAttr { log_size: 6, compression: None, events: None };
+        let cq = CqRing::new(&device, &attr).unwrap();
+        let used = device.dma_bytes_used();
+        liar.lie_in_outputs(|opcode, output| {
+            if opcode == Opcode::DESTROY_CQ {
+                output[0] = CommandStatus::BAD_RESOURCE.0;
+            }
+        });
+        drop(cq);
+        assert_eq!(device.dma_bytes_used(), used, "the device may have it");
+        liar.outputs_are_true();
+        // It is reset, which ends whatever it has.
+        device.close().unwrap();
+        assert_eq!(liar.mappings(), 0);
+    }
+}
+
+#[test]
 fn a_device_that_dies_under_a_destroy_command_takes_the_object_with_it() {
     let liar = Liar::new();
     let device = open(&liar).unwrap();

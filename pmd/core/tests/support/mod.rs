@@ -121,6 +121,11 @@ impl Liar {
         lock(&self.nic).side().memory().write(iova, &vec![0xee; len_bytes]).is_ok()
     }
 
+    /// Mappings that the device reaches.
+    pub fn mappings(&self) -> usize {
+        lock(&self.nic).side().dma_mappings()
+    }
+
     /// Fills the event queue from the driver's place on, as far as that was not done before.
     fn refill(&self) {
         let mut lies = lock(&self.lies);
