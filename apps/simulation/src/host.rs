@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ferrocx_bus::Transport;
-use ferrocx_core::{Device, DeviceConfig};
+use ferrocx_core::{Device, DeviceConfig, Event};
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_verbs_lite::cm::{CmConfig, CmLimits, ConnectionManager};
 use ferrocx_verbs_lite::net::NetConfig;
@@ -74,6 +74,12 @@ pub(crate) struct Host {
     pub(crate) cm: CmConfig,
     /// Its device may have lost completions or answers, or keep memory: by a fault of ours.
     pub(crate) is_tainted: bool,
+    /// A life of it ended with a device that may have kept memory.
+    pub(crate) has_leaked: bool,
+    /// Its device has said what was not so: what its programs believe need not be true.
+    pub(crate) is_deceived: bool,
+    /// What its device has said is lost, in this life.
+    losses: Vec<Event>,
     /// Memory that it has lent, to see that all of it goes.
     memories: Vec<Weak<Memory>>,
 }
@@ -89,6 +95,9 @@ impl Host {
             doom: None,
             cm: short_waits(),
             is_tainted: false,
+            has_leaked: false,
+            is_deceived: false,
+            losses: Vec::new(),
             memories: Vec::new(),
         }
     }
@@ -105,6 +114,7 @@ impl Host {
             ..DeviceConfig::default()
         };
         self.is_tainted = false;
+        self.losses.clear();
         let transport = Arc::clone(&self.transport) as Arc<dyn Transport>;
         let device = Device::open(transport, &config)?;
         let context = RdmaContext::open(&device)?;
@@ -115,6 +125,20 @@ impl Host {
         self.life += 1;
         self.up = Some(Up { cm, pd, context });
         Ok(())
+    }
+
+    /// Reads what the device reports, as a program does that lives on; the latest of it.
+    pub(crate) fn read_events(&mut self) -> Vec<Event> {
+        let Some(up) = &self.up else { return Vec::new() };
+        let events: Vec<_> = std::iter::from_fn(|| up.context.device().poll_event()).collect();
+        let is_loss = |it: &&Event| matches!(it, Event::CqError { .. } | Event::QueueError { .. });
+        self.losses.extend(events.iter().filter(is_loss));
+        events
+    }
+
+    /// Whether the device has said that a queue pair is lost.
+    pub(crate) fn has_lost(&self, qp: &Qp) -> bool {
+        self.losses.iter().any(|event| qp.is_ended_by(event))
     }
 
     /// Ends everything. What stood on it must be gone.

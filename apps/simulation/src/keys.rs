@@ -404,18 +404,15 @@ impl Keys {
             return Err(Violation(format!("{}: operation {} ended twice", self.name, wc.wr_id)));
         };
         let len = operation.after.len();
-        match &wc.result {
-            Ok(()) => {}
-            Err(failure) => {
-                // The key was valid when it was posted, and nothing has ended it.
-                let was_refused = failure.syndrome.0 == REMOTE_ACCESS && !operation.is_settled;
-                let is_valid = matches!(self.step, Step::Use { .. });
-                ensure(!was_refused || !is_valid, || {
-                    format!("{}: {:?} was refused by a valid key", self.name, operation.kind)
-                })?;
-                self.operations[wc.wr_id as usize] = Some(operation);
-                return Ok(());
-            }
+        if let Err(failure) = &wc.result {
+            // The key was valid when it was posted, and nothing has ended it.
+            let was_refused = failure.syndrome.0 == REMOTE_ACCESS && !operation.is_settled;
+            let is_valid = matches!(self.step, Step::Use { .. });
+            ensure(!was_refused || !is_valid, || {
+                format!("{}: {:?} was refused by a valid key", self.name, operation.kind)
+            })?;
+            self.operations[wc.wr_id as usize] = Some(operation);
+            return Ok(());
         }
         self.done += 1;
         stage.counts.messages += 1;
@@ -585,6 +582,7 @@ impl Traffic for Keys {
     }
 
     fn forget(&mut self, side: Side) {
+        self.operations = Default::default();
         match side {
             Side::A => self.ours = None,
             Side::B => {

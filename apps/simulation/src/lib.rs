@@ -13,8 +13,9 @@
 //! - `world` has the clock and the models. A driver that waits lets simulated time pass, through
 //!   [`Transport::relax`](ferrocx_bus::Transport::relax), and asks the same clock what time it is.
 //!   There is one thread.
-//! - `ether` is the switch and its weather, `liar` a device whose registers lie, `intruder` peers
-//!   that do not exist, `host` what stands on one card.
+//! - `ether` is the switch and its weather, `liar` a device whose registers lie, `forge` one
+//!   whose completions and events do, `intruder` peers that do not exist, `host` what stands on
+//!   one card.
 //! - `link` makes a connection between two hosts again and again; `stream` and `keys` use it, each
 //!   with its oracle. What is to join implements `link::Traffic`.
 //! - `storage` is a target of `apps/nvmf-target` and its initiators, which make their own
@@ -47,6 +48,7 @@ mod blocks;
 pub mod cli;
 mod ether;
 mod flood;
+mod forge;
 mod host;
 mod intruder;
 mod keys;
@@ -64,6 +66,7 @@ mod sync;
 mod world;
 
 pub use flood::{Flood, flood};
+pub use forge::Ring;
 pub use plan::{Fault, Intruder, Plan, Planned, Storm};
 pub use planted::Bug;
 pub use run::{Options, Outcome, run};

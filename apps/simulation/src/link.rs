@@ -15,6 +15,8 @@ pub(crate) const INLINE_BYTES: usize = 64;
 const OPENING_NS: u64 = 3_000_000_000;
 /// Simulated time in which everything that was posted must come back after a failure.
 const DRAINING_NS: u64 = 200_000_000;
+/// Simulated time without a completion after which a program that was lied to gives up.
+const STALL_NS: u64 = 500_000_000;
 /// Pause before another attempt.
 const PAUSE_NS: u64 = 200_000;
 
@@ -98,6 +100,10 @@ pub(crate) struct Link {
     pub(crate) hosts: [usize; 2],
     port: u16,
     attempt: u32,
+    /// When something was last posted or taken.
+    moved_ns: u64,
+    /// Attempts since the last connection that came to nothing.
+    pub(crate) failures: u32,
     pub(crate) traffic: Box<dyn Traffic>,
     phase: Phase,
 }
@@ -123,7 +129,15 @@ fn params(private_data: &[u8]) -> ConnParams<'_> {
 
 impl Link {
     pub(crate) fn new(hosts: [usize; 2], port: u16, traffic: Box<dyn Traffic>) -> Self {
-        Self { hosts, port, attempt: 0, traffic, phase: Phase::Down { at_ns: 0 } }
+        Self {
+            hosts,
+            port,
+            attempt: 0,
+            moved_ns: 0,
+            failures: 0,
+            traffic,
+            phase: Phase::Down { at_ns: 0 },
+        }
     }
 
     /// Whether all that it wants is done.
@@ -160,6 +174,20 @@ impl Link {
 
     /// One turn; whether anything moved.
     pub(crate) fn turn(&mut self, stage: &mut Stage) -> Result<bool, Violation> {
+        match self.go_on(stage) {
+            Ok(moved) => Ok(moved),
+            // Whoever was lied to gives up what it has and begins again.
+            Err(violation) => {
+                stage.judged(&self.hosts, Err(violation))?;
+                self.pause(stage);
+                self.traffic.forget(Side::A);
+                self.traffic.forget(Side::B);
+                Ok(true)
+            }
+        }
+    }
+
+    fn go_on(&mut self, stage: &mut Stage) -> Result<bool, Violation> {
         match std::mem::replace(&mut self.phase, Phase::Down { at_ns: 0 }) {
             Phase::Down { at_ns } => {
                 if stage.now_ns() < at_ns || self.is_done() {
@@ -214,6 +242,7 @@ impl Link {
     fn opening(&mut self, mut opening: Box<Opening>, stage: &mut Stage) -> Result<bool, Violation> {
         let failed = self.poll_opening(&mut opening, stage);
         if let Some(error) = failed {
+            self.failures += 1;
             stage.named("not connected", &error);
             drop(opening);
             self.pause(stage);
@@ -238,6 +267,8 @@ impl Link {
         };
         let mut ends = Box::new(Ends { a: end(a, cq_a), b: end(b, cq_b) });
         stage.counts.connections += 1;
+        self.failures = 0;
+        self.moved_ns = stage.now_ns();
         stage.note(|| format!("{}: connected", self.traffic.name()));
         if self.traffic.began(self.hosts, &mut ends, stage) {
             self.phase = Phase::Up(ends);
@@ -315,6 +346,14 @@ impl Link {
             false => self.traffic.turn(&mut ends, stage)?,
             true => taken,
         };
+        let [a, b] = self.hosts.map(|host| &stage.hosts[host]);
+        let is_lost = a.has_lost(&ends.a.qp) || b.has_lost(&ends.b.qp);
+        if taken.moved || turn.moved {
+            self.moved_ns = stage.now_ns();
+        }
+        // A device that lies may hide a completion for good.
+        let is_stuck = stage.now_ns() - self.moved_ns > STALL_NS && stage.are_deceived(&self.hosts);
+        let turn = Turn { broken: turn.broken || is_lost || is_stuck, ..turn };
         let is_idle = !ends.a.qp.has_outstanding();
         if turn.broken || (self.is_done() && is_idle) {
             stage.counts.breaks += u64::from(turn.broken);
@@ -356,8 +395,10 @@ impl Link {
             self.phase = Phase::Draining { ends, since_ns, is_flushed };
             return Ok(moved);
         }
-        let tainted = self.hosts.iter().any(|host| stage.hosts[*host].is_tainted);
-        ensure(tainted, || format!("{}: requests did not come back", self.traffic.name()))?;
+        let is_ill = |host: &usize| stage.hosts[*host].is_tainted || stage.hosts[*host].is_deceived;
+        ensure(self.hosts.iter().any(is_ill), || {
+            format!("{}: requests did not come back", self.traffic.name())
+        })?;
         drop(ends);
         self.traffic.settled(false, stage)?;
         self.pause(stage);
@@ -373,7 +414,8 @@ impl Link {
         self.pause(stage);
         if was_made {
             stage.counts.breaks += 1;
-            self.traffic.settled(false, stage)?;
+            let settled = self.traffic.settled(false, stage);
+            stage.judged(&self.hosts, settled)?;
         }
         self.traffic.forget(if self.hosts[0] == host { Side::A } else { Side::B });
         Ok(())

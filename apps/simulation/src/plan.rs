@@ -4,6 +4,7 @@ use std::fmt;
 
 use ferrocx_model::wire::SplitMix64;
 
+use crate::forge::Ring;
 use crate::place::{KeysPlan, Source};
 use crate::planted::Bug;
 use crate::storage::StoragePlan;
@@ -86,15 +87,19 @@ pub enum Fault {
         /// How long, in nanoseconds.
         for_ns: u64,
     },
-    /// The device faults when it reads a packet.
-    SendDma {
-        /// How many before it.
-        after: u64,
+    /// A mapping of a host is not there for its device for a while.
+    Dma {
+        /// Which of the mappings.
+        mapping: u16,
+        /// How long, in nanoseconds.
+        for_ns: u64,
     },
-    /// The device faults when it writes a packet.
-    ReceiveDma {
-        /// How many before it.
-        after: u64,
+    /// The device of a host says what is not so.
+    Forgery {
+        /// Where.
+        ring: Ring,
+        /// How often.
+        count: u32,
     },
     /// A completion finds its queue full.
     CqOverrun {
@@ -286,11 +291,19 @@ fn draw_storage(random: &mut SplitMix64, hosts: usize, operations: u64) -> Stora
 fn draw_fault(random: &mut SplitMix64, hosts: usize) -> Planned {
     let at_ppm = random.below(900_000) as u32;
     let host = random.below(hosts as u64) as usize;
-    let fault = match random.below(28) {
+    let fault = match random.below(34) {
         0..=9 => draw_weather(random),
         20..=25 => draw_intrusion(random),
         26 => Fault::EventFlood { count: 1 + random.below(48) as u32 },
         27 => draw_lie(random),
+        28 | 29 => Fault::Forgery {
+            ring: if random.chance(300_000) { Ring::Events } else { Ring::Completions },
+            count: 1 + random.below(8) as u32,
+        },
+        30 => Fault::CqOverrun { after: random.below(1_000) },
+        31..=33 => {
+            Fault::Dma { mapping: random.next_u64() as u16, for_ns: 1_000 + random.below(200_000) }
+        }
         10 | 11 => Fault::LinkFlap { for_ns: 1_000 + random.below(3_000_000) },
         12 => Fault::SlowCommand { after: random.below(20), for_ns: random.below(10_000_000) },
         13 => Fault::FailedCommand { after: random.below(20) },

@@ -12,6 +12,7 @@ use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::syndrome::{CommandStatus, HealthSyndrome};
 
 use crate::ether::{Ether, Weather};
+use crate::forge::{Forger, Ring};
 use crate::host::{Doom, Host, mac_of};
 use crate::intruder;
 use crate::keys::Keys;
@@ -33,6 +34,8 @@ const NOTICE_NS: u64 = 100_000_000;
 const REOPEN_NS: u64 = 1_000_000;
 /// How often in a row a host may fail to open once nothing is wrong any more.
 const MAX_OPENS: u32 = 64;
+/// Attempts to connect after which a host whose device has lied is opened anew.
+const MAX_FAILURES: u32 = 8;
 /// Turns between two looks at a host that nothing is known of.
 const LOOK_EVERY: u64 = 16;
 /// First port that is listened on.
@@ -64,6 +67,7 @@ enum Heal {
     Cable(usize),
     Device(usize),
     Truth(usize),
+    Mapping(usize),
 }
 
 /// A run.
@@ -100,6 +104,10 @@ pub fn run(plan: &Plan, options: &Options) -> Outcome {
         }
     };
     if let Some(violation) = &violation {
+        for host in 0..plan.hosts {
+            let refusals = run.stage.refusals(host);
+            refusals.into_iter().for_each(|line| run.stage.note(|| line));
+        }
         run.stage.note(|| format!("VIOLATION: {violation}"));
     }
     let world = std::sync::Arc::clone(&run.stage.world);
@@ -257,9 +265,19 @@ impl Run {
             Fault::SlowCommand { after, for_ns } => {
                 self.command(host, after, CommandFault::DelayNs(for_ns));
             }
-            Fault::SendDma { after } => self.taint(host, ModelFault::SendDma { nth: 1 + after }),
-            Fault::ReceiveDma { after } => {
-                self.taint(host, ModelFault::ReceiveDma { nth: 1 + after });
+            Fault::Dma { mapping, for_ns } => {
+                self.stage.hosts[host].is_tainted = true;
+                self.stage.world.nic(host).side().dma_refuse(Some(mapping.into()));
+                self.heals.push((now_ns + for_ns, Heal::Mapping(host)));
+            }
+            Fault::Forgery { ring, count } => {
+                let liar = &mut self.stage.hosts[host];
+                match ring {
+                    Ring::Completions => liar.is_deceived = true,
+                    Ring::Events => liar.is_tainted = true,
+                }
+                let seed = self.stage.random.next_u64();
+                self.stage.world.forge(host, Forger::new(ring, count, seed));
             }
             Fault::CqOverrun { after } => {
                 self.taint(host, ModelFault::CqOverrun { nth: 1 + after });
@@ -360,6 +378,7 @@ impl Run {
                 Heal::Cable(_) if self.stage.planted.is(Bug::DeadLink) => {}
                 Heal::Cable(host) => self.stage.ether.set_cable(host, true),
                 Heal::Device(host) => self.stage.world.nic(host).side().set_gone(false),
+                Heal::Mapping(host) => self.stage.world.nic(host).side().dma_refuse(None),
                 Heal::Truth(host) => {
                     let host = &mut self.stage.hosts[host];
                     host.transport.lies().registers.clear();
@@ -384,7 +403,10 @@ impl Run {
             return Ok(());
         }
         let device = up.context.device().clone();
-        while device.poll_event().is_some() {}
+        let events = self.stage.hosts[host].read_events();
+        for event in events {
+            self.stage.note(|| format!("host {host} reports {event:?}"));
+        }
         let health = device.health();
         // A command is what a program would notice it by.
         let asked = doom.map(|_| device.vport_counters());
@@ -393,8 +415,10 @@ impl Run {
             self.stage.named("asked", error);
         }
         if let Some(dead) = health.dead {
+            // It may have come while events were answered.
+            let is_doomed = self.stage.hosts[host].doom.is_some();
             let is_tainted = self.stage.hosts[host].is_tainted;
-            ensure(doom.is_some() || is_tainted, || {
+            ensure(is_doomed || is_tainted, || {
                 format!("host {host} lives, and is said to be dead: {dead}")
             })?;
             self.stage.named("health", &dead);
@@ -404,6 +428,21 @@ impl Run {
         let is_given_up = self.stage.hosts[host].is_tainted && self.is_given_up(host);
         if is_given_up {
             return self.bury(host);
+        }
+        // The firmware's word counts.
+        if self.stage.hosts[host].is_tainted && !health.is_healthy() {
+            return self.bury(host);
+        }
+        // Whoever cannot be reached, and had a device that lied, begins again.
+        if self.stage.hosts[host].is_deceived && self.failures_of(host) >= MAX_FAILURES {
+            self.links.iter_mut().for_each(|link| link.failures = 0);
+            self.storage.iter_mut().for_each(|storage| storage.failures = 0);
+            let all = 0..self.stage.hosts.len();
+            return all
+                .filter(|liar| self.stage.hosts[*liar].is_deceived)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .try_for_each(|liar| self.bury(liar));
         }
         let Some(doom) = doom else { return Ok(()) };
         let waited = now_ns - doom.at_ns();
@@ -416,6 +455,13 @@ impl Run {
             Doom::Sick { .. } if !health.is_healthy() => self.bury(host),
             _ => Ok(()),
         }
+    }
+
+    /// Attempts in a row to connect to or from a host that came to nothing.
+    fn failures_of(&self, host: usize) -> u32 {
+        let links = self.links.iter().filter(|link| link.hosts.contains(&host));
+        let storage = self.storage.iter().map(|storage| storage.failures);
+        links.map(|link| link.failures).chain(storage).max().unwrap_or(0)
     }
 
     /// Whether the driver of a host refuses commands.
@@ -440,6 +486,7 @@ impl Run {
         // Of a device that may still work, the driver keeps what it could not end.
         let may_leak =
             ill.is_tainted || matches!(ill.doom, Some(Doom::Sick { .. } | Doom::Lied { .. }));
+        self.stage.hosts[host].has_leaked |= may_leak;
         if let Err(error) = self.stage.hosts[host].close() {
             let text = error.to_string();
             let is_used = text.contains("handles");
@@ -513,8 +560,13 @@ impl Run {
             }
             let left = self.stage.hosts[host].memories_left();
             ensure(left == 0, || format!("host {host}: {left} memories are still held"))?;
-            let objects = self.stage.world.nic(host).state().objects.len();
+            let nic = self.stage.world.nic(host);
+            let objects = nic.state().objects.len();
             ensure(objects == 0, || format!("host {host}: {objects} objects of the device live"))?;
+            let mappings = nic.side().dma_mappings();
+            ensure(mappings == 0 || self.stage.hosts[host].has_leaked, || {
+                format!("host {host}: {mappings} mappings are left")
+            })?;
         }
         Ok(())
     }

@@ -15,6 +15,8 @@ use crate::world::World;
 const MAX_LINES: usize = 4_000;
 /// Different errors that are told apart.
 const MAX_NAMES: usize = 512;
+/// Refusals of a device that a timeline ends with.
+const MAX_REFUSALS: usize = 8;
 /// Characters of an error by which it is told from others.
 const NAME_CHARS: usize = 96;
 
@@ -47,6 +49,8 @@ pub struct Counts {
     pub kills: u64,
     /// Faults that were carried out.
     pub faults: u64,
+    /// What oracles would have said, had no device lied about its completions.
+    pub deceptions: u64,
     /// Frames of peers that do not exist.
     pub hostile: u64,
     /// Frames that were lost, doubled, damaged or overtaken.
@@ -86,6 +90,7 @@ impl Counts {
         self.storage += other.storage;
         self.kills += kills;
         self.faults += faults;
+        self.deceptions += other.deceptions;
         self.hostile += other.hostile;
         self.weather += other.weather;
         self.steps += other.steps;
@@ -103,9 +108,10 @@ impl fmt::Display for Counts {
             f,
             "{messages} messages, {connections} connections ({breaks} broke), {keys} keys \
              ({attacks} attacks after their end), {} storage commands, {faults} faults, {kills} \
-             deaths of devices, {} frames met weather, {} hostile frames, {} steps, {:.3} \
-             simulated s",
+             deaths of devices, {} deceptions, {} frames met weather, {} hostile frames, {} \
+             steps, {:.3} simulated s",
             self.storage,
+            self.deceptions,
             self.weather,
             self.hostile,
             self.steps,
@@ -159,6 +165,36 @@ impl Stage {
             self.timeline.lines.pop_front();
         }
         self.timeline.lines.push_back((self.world.now_ns(), line()));
+    }
+
+    /// Whether what programs of these hosts believe need not be true.
+    pub(crate) fn are_deceived(&self, hosts: &[usize]) -> bool {
+        hosts.iter().any(|host| self.hosts[*host].is_deceived)
+    }
+
+    /// What an oracle says: nothing, where a device of these hosts lied to it.
+    pub(crate) fn judged(
+        &mut self,
+        hosts: &[usize],
+        result: Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        match result {
+            Err(violation) if self.are_deceived(hosts) => {
+                self.note(|| format!("by a lie: {violation}"));
+                self.counts.deceptions += 1;
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// What the device of a host refused last, oldest first.
+    pub(crate) fn refusals(&self, host: usize) -> Vec<String> {
+        let nic = self.world.nic(host);
+        let last = nic.log().iter().rev().take(MAX_REFUSALS);
+        let mut lines: Vec<_> = last.map(|it| format!("host {host} refused: {it}")).collect();
+        lines.reverse();
+        lines
     }
 
     /// Notes an error that the library reported, by its name and in the timeline.

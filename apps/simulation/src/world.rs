@@ -10,6 +10,7 @@ use ferrocx_bus::{Bar, BarClaim, BusError, DmaSpace, Interrupts, PciIdentity, Tr
 use ferrocx_model::Nic;
 use ferrocx_model::wire::SplitMix64;
 
+use crate::forge::Forger;
 use crate::liar::{Lies, LyingBar};
 use crate::planted::{Bug, Planted};
 use crate::sync::lock;
@@ -23,6 +24,9 @@ const MAX_DOUBLINGS: u32 = 8;
 /// The models, and the time that all of them and all drivers share.
 pub(crate) struct World {
     nics: Vec<Mutex<Nic>>,
+    /// Who changes what devices say, by host.
+    forgers: Mutex<Vec<(usize, Forger)>>,
+    is_forged: AtomicBool,
     epoch: Instant,
     now_ns: AtomicU64,
     steps: AtomicU64,
@@ -45,6 +49,8 @@ impl World {
     pub(crate) fn new(nics: Vec<Nic>, seed: u64, planted: Planted) -> Arc<Self> {
         Arc::new(Self {
             nics: nics.into_iter().map(Mutex::new).collect(),
+            forgers: Mutex::default(),
+            is_forged: AtomicBool::new(false),
             epoch: Instant::now(),
             now_ns: AtomicU64::new(0),
             steps: AtomicU64::new(0),
@@ -59,6 +65,13 @@ impl World {
     /// The model of a host.
     pub(crate) fn nic(&self, host: usize) -> MutexGuard<'_, Nic> {
         lock(&self.nics[host])
+    }
+
+    /// Changes what the device of a host says from now on.
+    pub(crate) fn forge(&self, host: usize, mut forger: Forger) {
+        forger.look(&self.nic(host));
+        lock(&self.forgers).push((host, forger));
+        self.is_forged.store(true, Ordering::Relaxed);
     }
 
     /// Simulated nanoseconds since the start.
@@ -96,6 +109,12 @@ impl World {
         let mut busy = false;
         for nic in &self.nics {
             busy |= lock(nic).step(now_ns);
+        }
+        if self.is_forged.load(Ordering::Relaxed) {
+            let mut forgers = lock(&self.forgers);
+            forgers.iter_mut().for_each(|(host, forger)| forger.look(&self.nic(*host)));
+            forgers.retain(|(_, forger)| !forger.is_done());
+            self.is_forged.store(!forgers.is_empty(), Ordering::Relaxed);
         }
         self.idle.store(if busy { 0 } else { idle.saturating_add(1) }, Ordering::Relaxed);
         busy

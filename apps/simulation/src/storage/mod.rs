@@ -109,6 +109,8 @@ pub(crate) struct Storage {
     life: u64,
     initiators: Vec<Initiator>,
     blocks: Blocks,
+    /// Queues that ended since an initiator last had all of its own.
+    pub(crate) failures: u32,
     begun: u64,
     done: u64,
     /// Places that are to be looked at in the end, and those that were.
@@ -140,6 +142,7 @@ impl Storage {
             life: 0,
             initiators: (0..hosts).filter(|host| *host != plan.target).map(initiator).collect(),
             blocks: Blocks::new(plan.seed, BLOCKS),
+            failures: 0,
             begun: 0,
             done: 0,
             to_audit: (0..BLOCKS).step_by(AUDIT_BLOCKS).collect(),
@@ -172,6 +175,18 @@ impl Storage {
         if self.is_done() {
             return Ok(false);
         }
+        match self.go_on(stage) {
+            Ok(moved) => Ok(moved),
+            Err(violation) => {
+                let hosts: Vec<_> = (0..stage.hosts.len()).collect();
+                stage.judged(&hosts, Err(violation))?;
+                hosts.into_iter().for_each(|host| self.abandon(host, stage));
+                Ok(true)
+            }
+        }
+    }
+
+    fn go_on(&mut self, stage: &mut Stage) -> Result<bool, Violation> {
         let mut moved = self.serve(stage)?;
         for at in 0..self.initiators.len() {
             moved |= self.drive(at, stage)?;
@@ -322,6 +337,7 @@ impl Storage {
                 Ok(None) => Ok((Phase::Connecting { admin, io }, false)),
                 Ok(Some(cqe)) if cqe.status() == Status::SUCCESS => {
                     stage.counts.connections += 1;
+                    self.failures = 0;
                     stage.note(|| format!("storage: host {host} has its queues"));
                     Ok((Phase::Up { admin, io, alive_at_ns: 0 }, true))
                 }
@@ -341,7 +357,9 @@ impl Storage {
                     it.since_ns = now_ns;
                 }
                 let waited = Duration::from_nanos(now_ns - it.since_ns);
-                if !matches!(phase, Phase::Up { .. }) && waited > PATIENCE {
+                let is_up = matches!(phase, Phase::Up { .. });
+                let may_wait = is_up && !stage.are_deceived(&[self.plan.target, host]);
+                if !may_wait && waited > PATIENCE {
                     stage.named("storage", &HostError::Silent(PATIENCE));
                     drop(phase);
                     self.broke(at, stage);
@@ -469,6 +487,7 @@ impl Storage {
     /// The queues of an initiator have ended.
     fn broke(&mut self, at: usize, stage: &mut Stage) {
         stage.counts.breaks += 1;
+        self.failures += 1;
         let since_ns = stage.now_ns();
         self.initiators[at].phase = Phase::Leaving { since_ns };
         for cid in 0..self.initiators[at].ops.len() {
@@ -499,6 +518,7 @@ impl Storage {
         if let Some(served) = &self.served
             && served.server.stats().queues == queues
             && !stage.hosts[self.plan.target].is_tainted
+            && !stage.hosts.iter().any(|host| host.is_deceived)
         {
             let free = served.server.free_buffers();
             ensure(free == usize::from(BUFFERS), || {
