@@ -416,7 +416,7 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         max_srq_wr: log2(hca.log_max_srq_sz().min(15)) - 1,
         max_cq: log2(hca.log_max_cq()),
         max_cqe: log2(hca.log_max_cq_sz()),
-        max_mr: log2(hca.log_max_mkey()),
+        max_mr: device.key_use().max,
         max_pd: log2(hca.log_max_pd()),
         max_qp_rd_atom: log2(hca.log_max_ra_req_qp().min(hca.log_max_ra_res_qp())),
         max_fast_reg_page_list_len: log2(hca.log_max_klm_list_size()),

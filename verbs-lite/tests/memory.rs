@@ -23,6 +23,34 @@ fn remote(mr: &Mr, offset: u64) -> RemoteAddr {
     RemoteAddr { addr: mr.addr() + offset, rkey: mr.rkey().unwrap() }
 }
 
+/// As many keys as the configuration says, of every kind together.
+#[test]
+fn keys_are_counted_and_limited() {
+    const MAX: u32 = 5;
+    let settings = ferrocx_core::DeviceConfig { max_memory_keys: MAX, ..common::settings() };
+    let (wire_a, wire_b) = link(64);
+    let two = Two::opened(common::models(wire_a, wire_b), &settings, |transport| transport);
+    let (pd, device) = (two.a.pd.clone(), two.a.context.device().clone());
+    assert_eq!(two.a.context.attr().max_mr, MAX);
+    let before = device.key_use().in_use;
+    let region = || pd.reg_mr(&two.a.memory, 0..4096, ALL);
+    let mut kept: Vec<Mr> = (before + 1..MAX).map(|_| region().unwrap()).collect();
+    let fast = pd.alloc_mr(ListLayout::Pieces, 1).unwrap();
+    for refused in 1..=2 {
+        let error = region().unwrap_err().to_string();
+        let expected = "number of memory keys is 6; it must be 0 to 5: end some, or raise \
+                        DeviceConfig::max_memory_keys";
+        assert_eq!(error, expected);
+        let used = device.key_use();
+        assert_eq!((used.in_use, used.max, used.refused), (MAX, MAX, refused));
+    }
+    assert!(pd.alloc_mr(ListLayout::Pieces, 1).is_err());
+    drop(fast);
+    kept.push(region().unwrap());
+    drop(kept);
+    assert_eq!(device.key_use().in_use, before);
+}
+
 #[test]
 fn a_region_is_addressed_by_its_virtual_addresses_or_from_zero() {
     let mut two = Two::new();

@@ -80,6 +80,9 @@ pub struct DeviceConfig {
     pub flow_rules: u32,
     /// Most pages of 4 KiB that the firmware may have at a time.
     pub max_firmware_pages: u32,
+    /// Most memory keys that programs may have at a time: regions, windows, keys for fast
+    /// registration. Beyond what the device has it is without effect.
+    pub max_memory_keys: u32,
     /// Reset the function first. Without it, a device that another driver left initialised
     /// refuses INIT_HCA.
     pub reset_first: bool,
@@ -102,6 +105,7 @@ impl Default for DeviceConfig {
             event_entries: 256,
             flow_rules: 1024,
             max_firmware_pages: 1 << 18,
+            max_memory_keys: 1 << 18,
             reset_first: true,
         }
     }

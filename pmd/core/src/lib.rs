@@ -31,6 +31,7 @@
 //! |---|---|---|
 //! | multicast groups | 126 | [`MAX_MULTICAST`] |
 //! | flow rules | [`DeviceConfig::flow_rules`], in at most 64 runs of one mask | [`FlowRule`] |
+//! | memory keys of programs | [`DeviceConfig::max_memory_keys`] | [`Device::key_use`] |
 //! | waiting for a command | [`DeviceConfig::command_timeout`] | [`CommandError::Timeout`] |
 #![deny(unsafe_code)]
 
@@ -57,6 +58,7 @@ mod link;
 mod memory;
 mod objects;
 mod pages;
+mod quota;
 mod stats;
 mod uar;
 pub mod wq;
@@ -82,6 +84,7 @@ pub use housekeeping::{Background, Housekeeping};
 pub use keys::{KeyDomains, RegionKeys};
 pub use link::LinkState;
 pub use objects::{Kind, QueueState, page_list};
+pub use quota::{KeyRoom, KeyUse};
 pub use stats::{FlowCounts, Traffic, VportCounters};
 pub use uar::Uar;
 

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ferrocx_core::{Handle, Kind};
+use ferrocx_core::{DeviceError, Handle, KeyRoom, Kind};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::objects::CreateMkey;
 use ferrocx_prm::mkey::{ANY_QPN, AccessMode, Mkc, key};
@@ -18,6 +18,8 @@ use crate::types::Access;
 pub(crate) struct Mkey {
     handle: Mutex<Handle>,
     is_taken: AtomicBool,
+    /// Given back after the key is destroyed.
+    _room: KeyRoom,
 }
 
 impl Mkey {
@@ -29,6 +31,7 @@ impl Mkey {
         mut tail: Vec<u8>,
     ) -> Result<(Arc<Self>, u32), VerbsError> {
         let device = pd.core.device();
+        let room = device.take_key_room().map_err(DeviceError::from)?;
         let variant = device.next_key_variant().into();
         tail.resize(tail.len().next_multiple_of(16), 0);
         let mkc = mkc.with_qpn(ANY_QPN).with_pd(pd.number()).with_mkey_7_0(variant);
@@ -38,7 +41,8 @@ impl Mkey {
             .with_translations_octword_actual_size(octowords);
         let index = device.execute::<CreateMkey>(&input, &tail, &mut [])?.mkey_index();
         let handle = Mutex::new(own(device, Kind::Mkey, index, Vec::new()));
-        Ok((Arc::new(Self { handle, is_taken: AtomicBool::new(false) }), key(index, variant)))
+        let mkey = Self { handle, is_taken: AtomicBool::new(false), _room: room };
+        Ok((Arc::new(mkey), key(index, variant)))
     }
 
     /// Destroys it, once: when this returns `Ok`, no access through it succeeds.

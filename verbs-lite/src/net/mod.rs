@@ -127,6 +127,8 @@ pub struct Network {
     posted: u32,
     config: NetConfig,
     watch: Watch,
+    /// The log has said that neighbours push each other out.
+    is_crowded: bool,
     /// A frame in hand.
     scratch: Vec<u8>,
     neighbours: Neighbours,
@@ -161,6 +163,7 @@ impl Network {
             cq,
             mr,
             watch,
+            is_crowded: false,
             config: *config,
             buffer_bytes,
             free: (0..2 * depth as usize).collect(),
@@ -250,6 +253,13 @@ impl Network {
         }
         self.restart();
         self.fill();
+        if !self.is_crowded && self.neighbours.pushed_out() > 0 {
+            self.is_crowded = true;
+            tracing::warn!(
+                "more neighbours than there is room for; the oldest make room, see \
+                 NetConfig::neighbours"
+            );
+        }
         while let Some(bytes) = self.neighbours.next_frame(now) {
             moved = true;
             self.stats.asked += 1;

@@ -31,6 +31,7 @@ use crate::keys::{Keys, Registrations};
 use crate::link::{LinkState, Port};
 use crate::memory::Memory;
 use crate::objects::Kind;
+use crate::quota::Quota;
 use crate::stats::VportCounters;
 
 /// What a device is.
@@ -119,6 +120,7 @@ pub(crate) struct Inner {
     pub(crate) checked: Checked,
     pub(crate) made: Made,
     registrations: Mutex<Registrations>,
+    pub(crate) quota: Arc<Quota>,
     health: Mutex<HealthMonitor>,
     pub(crate) steering: Mutex<Steering>,
     pub(crate) port: Mutex<Port>,
@@ -260,6 +262,7 @@ impl Device {
             Ok((made, port)) => {
                 let shown = control.channel_mut().shown;
                 let health = HealthMonitor::new(config.health_interval, shown);
+                let keys = 1u32.checked_shl(made.caps.hca.log_max_mkey()).unwrap_or(u32::MAX);
                 let inner = Inner {
                     bar: Arc::clone(&control.bar),
                     transport,
@@ -267,6 +270,7 @@ impl Device {
                     control: Mutex::new(control),
                     memory,
                     checked,
+                    quota: Quota::new(config.max_memory_keys.min(keys)),
                     made,
                     registrations: Mutex::default(),
                     health: Mutex::new(health),

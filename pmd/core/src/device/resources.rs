@@ -16,8 +16,9 @@ use ferrocx_prm::caps::{CAP_PAGE_BYTES, HcaCap};
 use super::{Device, lock};
 use crate::bringup;
 use crate::cmd::CommandError;
-use crate::error::DeviceError;
+use crate::error::{ConfigError, DeviceError};
 use crate::keys::{KeyDomains, RegionKeys};
+use crate::quota::{KeyRoom, KeyUse};
 
 /// Vectors that are enabled when the first is needed.
 const MAX_VECTORS: u16 = 64;
@@ -58,6 +59,20 @@ impl Drop for RawMapping {
 }
 
 impl Device {
+    /// Takes room for a memory key that is made next. Hold it as long as the key exists.
+    ///
+    /// # Errors
+    /// [`ConfigError::Range`] when as many exist as may. The first time the log says so, too.
+    pub fn take_key_room(&self) -> Result<KeyRoom, ConfigError> {
+        self.inner().quota.take()
+    }
+
+    /// How many memory keys exist, may exist, and were refused.
+    #[must_use]
+    pub fn key_use(&self) -> KeyUse {
+        self.inner().quota.usage()
+    }
+
     /// Takes zeroed memory that the device may read and write.
     ///
     /// # Shape
