@@ -183,10 +183,10 @@
 //! A walk over a packet or a request may be taken for a shorter one:
 //!
 //! ```
-//! # use ferrocx::bus::{RingView, Slot, local::DmaView};
-//! # use ferrocx::verbs::{Ended, SendOp, SendWr};
-//! # use ferrocx_core::wq::{RunOfBlocks, Wqe};
-//! # use ferrocx_mempool::{HandOver, Packet, Pieces, Segment, Segments};
+//! # use ferrocx::bus::{RingView, Slot, Span, local::DmaView};
+//! # use ferrocx::verbs::{CqEntry, Ended, QpQueues, SendOp, SendWr, Taking, cm};
+//! # use ferrocx_core::{CqAttr, wq::{Ready, RqAttr, RunOfBlocks, RunOfRequests, SqAttr, Wqe}};
+//! # use ferrocx_mempool::{Copier, HandOver, Packet, Part, Parts, Pieces, Segment, Segments};
 //! fn packet<'short>(long: Packet<'static>, _: &'short ()) -> Packet<'short> { long }
 //! fn hand<'short>(long: HandOver<'static, 4>, _: &'short ()) -> HandOver<'short, 4> { long }
 //! fn memory<'short>(long: DmaView<'static>, _: &'short ()) -> DmaView<'short> { long }
@@ -198,6 +198,22 @@
 //! fn view<'short>(long: RingView<'static, 64>, _: &'short ()) -> RingView<'short, 64> { long }
 //! fn slot<'short>(long: Slot<'static, 64>, _: &'short ()) -> Slot<'short, 64> { long }
 //! fn request<'short>(long: SendWr<'static>, _: &'short ()) -> SendWr<'short> { long }
+//! fn part<'short>(long: Part<'static>, _: &'short ()) -> Part<'short> { long }
+//! fn parts<'short>(long: Parts<'static>, _: &'short ()) -> Parts<'short> { long }
+//! fn copier<'short>(long: Copier<'static>, _: &'short ()) -> Copier<'short> { long }
+//! fn span<'short>(long: Span<'static, 64>, _: &'short ()) -> Span<'short, 64> { long }
+//! fn runs<'short>(long: RunOfRequests<'static>, _: &'short ()) -> RunOfRequests<'short> { long }
+//! fn ready<'short>(long: Ready<'static>, _: &'short ()) -> Ready<'short> { long }
+//! fn sq<'short>(long: SqAttr<'static>, _: &'short ()) -> SqAttr<'short> { long }
+//! fn rq<'short>(long: RqAttr<'static>, _: &'short ()) -> RqAttr<'short> { long }
+//! fn cq<'short>(long: CqAttr<'static>, _: &'short ()) -> CqAttr<'short> { long }
+//! fn taking<'short>(long: Taking<'static>, _: &'short ()) -> Taking<'short> { long }
+//! fn entry<'short>(long: CqEntry<'static>, _: &'short ()) -> CqEntry<'short> { long }
+//! fn op<'short>(long: SendOp<'static>, _: &'short ()) -> SendOp<'short> { long }
+//! fn queues<'short>(long: QpQueues<'static>, _: &'short ()) -> QpQueues<'short> { long }
+//! fn many<'short>(long: RunOfRequests<'static>, _: &'short ()) -> RunOfRequests<'short> { long }
+//! fn question<'short>(long: cm::Request<'static>, _: &'short ()) -> cm::Request<'short> { long }
+//! fn answer<'short>(long: cm::Answer<'static>, _: &'short ()) -> cm::Answer<'short> { long }
 //! fn ended<'short>(long: Ended<'static, u8>, _: &'short ()) -> Ended<'short, u8> { long }
 //! ```
 //!
@@ -261,6 +277,86 @@
 //! ```compile_fail
 //! # use ferrocx_core::wq::RunOfBlocks;
 //! fn longer<'short>(short: RunOfBlocks<'short>) -> RunOfBlocks<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_mempool::Part;
+//! fn longer<'short>(short: Part<'short>) -> Part<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_mempool::Parts;
+//! fn longer<'short>(short: Parts<'short>) -> Parts<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_mempool::Copier;
+//! fn longer<'short>(short: Copier<'short>) -> Copier<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::bus::Span;
+//! fn longer<'short>(short: Span<'short, 64>) -> Span<'static, 64> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::RunOfRequests;
+//! fn longer<'short>(short: RunOfRequests<'short>) -> RunOfRequests<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::Ready;
+//! fn longer<'short>(short: Ready<'short>) -> Ready<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::SqAttr;
+//! fn longer<'short>(short: SqAttr<'short>) -> SqAttr<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::wq::RqAttr;
+//! fn longer<'short>(short: RqAttr<'short>) -> RqAttr<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx_core::CqAttr;
+//! fn longer<'short>(short: CqAttr<'short>) -> CqAttr<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::Taking;
+//! fn longer<'short>(short: Taking<'short>) -> Taking<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::CqEntry;
+//! fn longer<'short>(short: CqEntry<'short>) -> CqEntry<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::SendOp;
+//! fn longer<'short>(short: SendOp<'short>) -> SendOp<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::QpQueues;
+//! fn longer<'short>(short: QpQueues<'short>) -> QpQueues<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::cm;
+//! fn longer<'short>(short: cm::ConnParams<'short>) -> cm::ConnParams<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::cm;
+//! fn longer<'short>(short: cm::Request<'short>) -> cm::Request<'static> { short }
+//! ```
+//!
+//! ```compile_fail
+//! # use ferrocx::verbs::cm;
+//! fn longer<'short>(short: cm::Answer<'short>) -> cm::Answer<'static> { short }
 //! ```
 //!
 //! What stands beside a queue pair can be written to, so it is neither taken for less nor for more:

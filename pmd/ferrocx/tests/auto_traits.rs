@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::path::Path;
 use std::rc::Rc;
 
 use ferrocx::verbs::cm::{
@@ -12,10 +13,11 @@ use ferrocx::verbs::cm::{
 use ferrocx::verbs::peer::{MappedProvider, PeerBlock, PeerClient, PeerMr, PeerRegistry};
 use ferrocx::verbs::*;
 use ferrocx::*;
-use ferrocx_core::wq::{RunOfBlocks, Wqe};
-use ferrocx_core::{Destroy, RawMapping};
+use ferrocx_core::wq::{Ready, RqAttr, RunOfBlocks, RunOfRequests, SqAttr, Wqe};
+use ferrocx_core::{CqAttr, Destroy, RawMapping};
 use ferrocx_mempool::{
-    HandOver, MbufFifo, Packet, Pages, Piece, Pieces, RawMbuf, Segment, Segments,
+    Copier, HandOver, MbufFifo, Packet, Pages, Part, Parts, Piece, Pieces, RawMbuf, Segment,
+    Segments,
 };
 
 /// Asks the compiler what a type is: an inherent constant is there if its bound holds, and hides
@@ -119,4 +121,69 @@ fn generics_are_what_they_carry() {
         Srq<Unshared>, Connected<Unshared>);
     each!([false, false, false]: QpTable<Rc<u8>>, Ended<'static, Rc<u8>>, Wc<Rc<u8>>,
         Refused<Rc<u8>>, Returned<Rc<u8>>);
+}
+
+#[test]
+fn what_is_lent_for_a_moment_stays_where_it_is() {
+    each!([true, true, true]: CqAttr<'static>, RqAttr<'static>, SqAttr<'static>, Ready<'static>,
+        SendOp<'static>);
+    each!([true, true, false]: Taking<'static>);
+    each!([false, false, true]: bus::Span<'static, 64>, Part<'static>, Parts<'static>);
+    each!([false, false, false]: RunOfRequests<'static>, Copier<'static>, CqEntry<'static>);
+    each!([true, true, false]: bus::Line<64, 320>, RevokeError<false>);
+    each!([true, false, false]: bus::EntryCell<64>);
+    each!([true, true, true]: Field<2>, PrebuiltFrame<64>);
+}
+
+/// Public generics of the crates with unsafe code: name, and whether it has a lifetime.
+fn generics() -> Vec<(String, bool)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut folders: Vec<_> = ["mempool", "pmd/bus", "pmd/core", "pmd", "verbs-lite"]
+        .map(|of| root.join(of).join("src"))
+        .into();
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).expect("a folder of the tree") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            for line in text.lines() {
+                let rest = line.strip_prefix("pub struct ").or(line.strip_prefix("pub enum "));
+                if let Some((name, parameters)) = rest.and_then(|rest| rest.split_once('<'))
+                    && name.chars().all(char::is_alphanumeric)
+                {
+                    found.push((name.to_owned(), parameters.starts_with('\'')));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A generic that is new is judged here by its threads and copies, and what it borrows among the
+/// examples that must not compile.
+#[test]
+fn every_public_generic_is_judged() {
+    // By the names of what they are for.
+    let aliases = [("FreeKey", "FastRegMr"), ("BoundKey", "RegisteredMr")];
+    let tested = include_str!("auto_traits.rs");
+    let examples = concat!(
+        include_str!("../src/must_not_compile.rs"),
+        include_str!("../../../mempool/src/must_not_compile.rs"),
+    );
+    let generics = generics();
+    assert!(generics.len() > 40, "only {generics:?} were found");
+    for (name, has_lifetime) in generics {
+        let name = aliases.iter().find(|(of, _)| *of == name).map_or(&name[..], |(_, alias)| alias);
+        assert!(
+            tested.contains(&format!("{name}<")) || tested.contains(&format!(" {name},")),
+            "{name} is in no list of this file"
+        );
+        let is_shown = examples.contains(&format!("-> {name}<'static"))
+            || examples.contains(&format!("-> cm::{name}<'static"));
+        assert!(!has_lifetime || is_shown, "no example shows that {name} outlives nothing");
+    }
 }
