@@ -211,7 +211,7 @@
 //! fn entry<'short>(long: CqEntry<'static>, _: &'short ()) -> CqEntry<'short> { long }
 //! fn op<'short>(long: SendOp<'static>, _: &'short ()) -> SendOp<'short> { long }
 //! fn queues<'short>(long: QpQueues<'static>, _: &'short ()) -> QpQueues<'short> { long }
-//! fn many<'short>(long: RunOfRequests<'static>, _: &'short ()) -> RunOfRequests<'short> { long }
+//! fn params<'short>(it: cm::ConnParams<'static>, _: &'short ()) -> cm::ConnParams<'short> { it }
 //! fn question<'short>(long: cm::Request<'static>, _: &'short ()) -> cm::Request<'short> { long }
 //! fn answer<'short>(long: cm::Answer<'static>, _: &'short ()) -> cm::Answer<'short> { long }
 //! fn ended<'short>(long: Ended<'static, u8>, _: &'short ()) -> Ended<'short, u8> { long }
