@@ -16,6 +16,8 @@ const FLIGHT_NS: u64 = 500;
 const MAX_WAITING: usize = 4096;
 /// Emptied buffers that are kept for later frames.
 const MAX_SPARE: usize = 1024;
+/// A type of frames that nobody else sends. Source: IEEE 802, local experimental.
+pub(crate) const EXPERIMENTAL: u16 = 0x88b5;
 /// Offset of the EtherType, and of the first byte behind an Ethernet header.
 const ETHERTYPE: usize = 12;
 const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
@@ -148,6 +150,11 @@ impl State {
             self.stats.corrupted += 1;
             self.flip(frame, 0);
             fcs = Fcs::Bad;
+        }
+        let is_wrong = self.planted.is(Bug::WrongFrame)
+            && frame[ETHERTYPE..].starts_with(&EXPERIMENTAL.to_be_bytes());
+        if is_wrong && self.random.chance(1_000) {
+            self.flip(frame, ETHERTYPE + 2);
         }
         if is_roce(frame) && self.random.chance(weather.silent_ppm) {
             self.stats.corrupted += 1;

@@ -20,6 +20,7 @@
 //!   with its oracle. What is to join implements `link::Traffic`.
 //! - `storage` is a target of `apps/nvmf-target` and its initiators, which make their own
 //!   connections; `blocks` knows what may stand in its namespace.
+//! - `frames` is Ethernet between two hosts, through queues of the same devices.
 //! - `flood` is a run of its own: a connection manager under strangers' messages.
 //! - `planted` has bugs that are planted to see how soon they are found.
 //!
@@ -49,6 +50,7 @@ pub mod cli;
 mod ether;
 mod flood;
 mod forge;
+mod frames;
 mod host;
 mod intruder;
 mod keys;

@@ -4,7 +4,9 @@ use std::fmt;
 
 use ferrocx_model::wire::SplitMix64;
 
+use crate::ether::Weather;
 use crate::forge::Ring;
+use crate::frames::FramesPlan;
 use crate::place::{KeysPlan, Source};
 use crate::planted::Bug;
 use crate::storage::StoragePlan;
@@ -34,6 +36,20 @@ pub enum Storm {
     Reordering,
     /// Frames take longer.
     Delay,
+}
+
+impl Storm {
+    /// Sets this kind of the weather.
+    pub(crate) fn set(self, weather: &mut Weather, degree: u32) {
+        match self {
+            Self::Loss => weather.loss_ppm = degree,
+            Self::Duplication => weather.duplicate_ppm = degree,
+            Self::Corruption => weather.corrupt_ppm = degree,
+            Self::SilentCorruption => weather.silent_ppm = degree,
+            Self::Reordering => weather.reorder_ppm = degree,
+            Self::Delay => weather.delay_ns = u64::from(degree),
+        }
+    }
 }
 
 /// Layer at which a peer that does not exist speaks.
@@ -188,6 +204,7 @@ pub struct Plan {
     pub(crate) hosts: usize,
     pub(crate) talks: Vec<Talk>,
     pub(crate) storage: Option<StoragePlan>,
+    pub(crate) frames: Option<FramesPlan>,
     /// The faults, in the order of their times.
     pub faults: Vec<Planned>,
     /// The bug that is planted, with the feature `planted`.
@@ -202,6 +219,9 @@ impl fmt::Display for Plan {
         }
         if let Some(storage) = &self.storage {
             writeln!(f, "  {storage:?}")?;
+        }
+        if let Some(frames) = &self.frames {
+            writeln!(f, "  {frames:?}")?;
         }
         self.faults.iter().try_for_each(|fault| writeln!(f, "  {fault}"))
     }
@@ -229,13 +249,14 @@ impl Plan {
         faults.sort_by_key(|planned| planned.at_ppm);
         let storage =
             random.chance(250_000).then(|| draw_storage(&mut random, hosts, messages / 4));
-        Self { seed, hosts, talks, storage, faults, planted: None }
+        let frames = random.chance(250_000).then(|| draw_frames(&mut random, hosts, messages / 2));
+        Self { seed, hosts, talks, storage, frames, faults, planted: None }
     }
 
     /// Two hosts that do nothing by themselves.
     pub(crate) fn quiet(seed: u64) -> Self {
         let (talks, faults) = (Vec::new(), Vec::new());
-        Self { seed, hosts: 2, talks, storage: None, faults, planted: None }
+        Self { seed, hosts: 2, talks, storage: None, frames: None, faults, planted: None }
     }
 
     /// The same with half of the messages; `None` if there is nothing to halve.
@@ -249,6 +270,9 @@ impl Plan {
         }
         if let Some(storage) = &mut smaller.storage {
             storage.operations = storage.operations.div_ceil(2);
+        }
+        if let Some(frames) = &mut smaller.frames {
+            frames.frames = frames.frames.div_ceil(2);
         }
         (smaller != *self).then_some(smaller)
     }
@@ -285,6 +309,21 @@ fn draw_storage(random: &mut SplitMix64, hosts: usize, operations: u64) -> Stora
         operations: operations.clamp(1, MAX_OPERATIONS),
         depth: 1 + random.below(15) as u16,
         most_blocks: [1, 8, 16, 32][random.below(4) as usize],
+    }
+}
+
+fn draw_frames(random: &mut SplitMix64, hosts: usize, frames: u64) -> FramesPlan {
+    let a = random.below(hosts as u64) as usize;
+    let b = (a + 1 + random.below(hosts as u64 - 1) as usize) % hosts;
+    FramesPlan {
+        seed: random.next_u64(),
+        hosts: [a, b],
+        frames: frames.max(1),
+        max_bytes: [64, 256, 1514][random.below(3) as usize],
+        descriptors: [64, 128, 512][random.below(3) as usize],
+        cqe_compression: random.chance(500_000),
+        multi_packet: random.chance(500_000),
+        inline_bytes: [0, 60, 204][random.below(3) as usize],
     }
 }
 

@@ -39,11 +39,15 @@ pub enum Bug {
     HeldHandle,
     /// A storage target forgets a block that it has answered for.
     ForgottenWrite,
+    /// A card sends a frame with a bit that its program never wrote.
+    WrongFrame,
+    /// A receive queue loses a buffer.
+    KeptFrame,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::UncheckedIcrc,
         Self::RepeatedSend,
         Self::RepeatedAtomic,
@@ -59,6 +63,8 @@ impl Bug {
         Self::LeakedMemory,
         Self::HeldHandle,
         Self::ForgottenWrite,
+        Self::WrongFrame,
+        Self::KeptFrame,
     ];
 }
 

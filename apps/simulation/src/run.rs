@@ -11,8 +11,9 @@ use ferrocx_model::{Nic, NicConfig};
 use ferrocx_prm::init_seg::offset;
 use ferrocx_prm::syndrome::{CommandStatus, HealthSyndrome};
 
-use crate::ether::{Ether, Weather};
+use crate::ether::Ether;
 use crate::forge::{Forger, Ring};
+use crate::frames::Frames;
 use crate::host::{Doom, Host, mac_of};
 use crate::intruder;
 use crate::keys::Keys;
@@ -74,6 +75,7 @@ enum Heal {
 struct Run {
     links: Vec<Link>,
     storage: Option<Storage>,
+    frames: Option<Frames>,
     stage: Stage,
     faults: Vec<Planned>,
     next_fault: usize,
@@ -184,10 +186,16 @@ impl Run {
         let links: Vec<Link> = plan.talks.iter().enumerate().map(link).collect();
         let storage = plan.storage.map(|storage| Storage::new(storage, plan.hosts));
         let wanted = links.iter().map(|link| link.traffic.progress().1);
-        let wanted = wanted.chain(storage.iter().map(|it| it.progress().1)).sum();
+        let wanted = wanted.chain(storage.iter().map(|it| it.progress().1));
+        let doubles =
+            |it: &Planned| matches!(it.fault, Fault::Weather { storm: Storm::Duplication, .. });
+        let may_double = plan.faults.iter().any(doubles);
+        let frames = plan.frames.map(|it| Frames::new(it, plan.faults.is_empty(), may_double));
+        let wanted = wanted.chain(frames.iter().map(|it| it.progress().1)).sum();
         Ok(Self {
             links,
             storage,
+            frames,
             stage,
             faults: plan.faults.clone(),
             next_fault: 0,
@@ -217,6 +225,9 @@ impl Run {
             if let Some(storage) = &mut self.storage {
                 moved |= storage.turn(&mut self.stage)?;
             }
+            if let Some(frames) = &mut self.frames {
+                moved |= frames.turn(&mut self.stage)?;
+            }
             if moved {
                 self.stage.world.stir();
             }
@@ -224,8 +235,8 @@ impl Run {
             let steps = self.stage.world.steps();
             ensure(steps < budget, || {
                 let links = self.links.iter().map(Link::describe);
-                let what: Vec<_> =
-                    links.chain(self.storage.iter().map(Storage::describe)).collect();
+                let what = links.chain(self.storage.iter().map(Storage::describe));
+                let what: Vec<_> = what.chain(self.frames.iter().map(Frames::describe)).collect();
                 format!("no end after {steps} steps: {}", what.join("; "))
             })?;
         }
@@ -233,14 +244,17 @@ impl Run {
     }
 
     fn is_done(&self) -> bool {
-        self.links.iter().all(Link::is_done) && self.storage.iter().all(Storage::is_done)
+        self.links.iter().all(Link::is_done)
+            && self.storage.iter().all(Storage::is_done)
+            && self.frames.iter().all(Frames::is_done)
     }
 
     /// Carries out the faults whose time has come.
     fn strike(&mut self) {
         let Some(planned) = self.faults.get(self.next_fault).copied() else { return };
         let done = self.links.iter().map(|link| link.traffic.progress().0);
-        let done: u64 = done.chain(self.storage.iter().map(|it| it.progress().0)).sum();
+        let done = done.chain(self.storage.iter().map(|it| it.progress().0));
+        let done: u64 = done.chain(self.frames.iter().map(|it| it.progress().0)).sum();
         if done * 1_000_000 < u64::from(planned.at_ppm) * self.wanted {
             return;
         }
@@ -250,7 +264,7 @@ impl Run {
         let (host, now_ns) = (planned.host, self.stage.now_ns());
         match planned.fault {
             Fault::Weather { storm, degree, for_ns } => {
-                self.stage.ether.set_weather(host, |weather| set(weather, storm, degree));
+                self.stage.ether.set_weather(host, |weather| storm.set(weather, degree));
                 self.heals.push((now_ns + for_ns, Heal::Weather(host, storm)));
             }
             Fault::LinkFlap { for_ns } => {
@@ -373,7 +387,7 @@ impl Run {
             }
             match self.heals.remove(at).1 {
                 Heal::Weather(host, storm) => {
-                    self.stage.ether.set_weather(host, |weather| set(weather, storm, 0));
+                    self.stage.ether.set_weather(host, |weather| storm.set(weather, 0));
                 }
                 Heal::Cable(_) if self.stage.planted.is(Bug::DeadLink) => {}
                 Heal::Cable(host) => self.stage.ether.set_cable(host, true),
@@ -482,6 +496,9 @@ impl Run {
         if let Some(storage) = &mut self.storage {
             storage.abandon(host, &mut self.stage);
         }
+        if let Some(frames) = &mut self.frames {
+            frames.abandon(host, &mut self.stage)?;
+        }
         let ill = &self.stage.hosts[host];
         // Of a device that may still work, the driver keeps what it could not end.
         let may_leak =
@@ -546,6 +563,9 @@ impl Run {
         if let Some(storage) = &mut self.storage {
             storage.close(&mut self.stage)?;
         }
+        if let Some(frames) = &mut self.frames {
+            frames.close(&mut self.stage)?;
+        }
         for host in 0..self.stage.hosts.len() {
             let is_tainted = self.stage.hosts[host].is_tainted;
             let may_fail = is_tainted || self.stage.hosts[host].doom.is_some();
@@ -569,17 +589,5 @@ impl Run {
             })?;
         }
         Ok(())
-    }
-}
-
-/// Sets one kind of weather.
-fn set(weather: &mut Weather, storm: Storm, degree: u32) {
-    match storm {
-        Storm::Loss => weather.loss_ppm = degree,
-        Storm::Duplication => weather.duplicate_ppm = degree,
-        Storm::Corruption => weather.corrupt_ppm = degree,
-        Storm::SilentCorruption => weather.silent_ppm = degree,
-        Storm::Reordering => weather.reorder_ppm = degree,
-        Storm::Delay => weather.delay_ns = u64::from(degree),
     }
 }

@@ -48,6 +48,13 @@ pub fn shrink(plan: &Plan) -> (Plan, u32) {
                 best = candidate;
             }
         }
+        if budget > 0 && best.frames.is_some() {
+            let candidate = Plan { frames: None, ..best.clone() };
+            budget -= 1;
+            if fails(&candidate) {
+                best = candidate;
+            }
+        }
         if budget > 0
             && let Some(candidate) = best.with_half_the_work()
         {

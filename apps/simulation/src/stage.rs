@@ -43,6 +43,8 @@ pub struct Counts {
     pub keys: u64,
     /// Attempts to use a key after its end.
     pub attacks: u64,
+    /// Ethernet frames that arrived, byte for byte.
+    pub frames: u64,
     /// Commands of hosts to a storage target, whose answers and data were checked.
     pub storage: u64,
     /// Resets, removals and deaths of devices.
@@ -87,6 +89,7 @@ impl Counts {
         self.breaks += breaks;
         self.keys += keys;
         self.attacks += attacks;
+        self.frames += other.frames;
         self.storage += other.storage;
         self.kills += kills;
         self.faults += faults;
@@ -107,9 +110,10 @@ impl fmt::Display for Counts {
         write!(
             f,
             "{messages} messages, {connections} connections ({breaks} broke), {keys} keys \
-             ({attacks} attacks after their end), {} storage commands, {faults} faults, {kills} \
-             deaths of devices, {} deceptions, {} frames met weather, {} hostile frames, {} \
-             steps, {:.3} simulated s",
+             ({attacks} attacks after their end), {} frames, {} storage commands, {faults} \
+             faults, {kills} deaths of devices, {} deceptions, {} frames met weather, {} hostile \
+             frames, {} steps, {:.3} simulated s",
+            self.frames,
             self.storage,
             self.deceptions,
             self.weather,
