@@ -10,6 +10,9 @@ use crate::qp::{Qp, QpState};
 /// Time between two looks at the device's events, which take a lock.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Time after which what could not be had is tried again: its commands may have waited for long.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
 /// Looks after a queue pair that serves until it is dropped: nobody else would notice that it, or
 /// the queue of its completions, is lost.
 #[derive(Debug)]
@@ -24,8 +27,8 @@ impl Watch {
         Self { events: device.event_reader(), look_at: device.now(), missed: 0 }
     }
 
-    /// Whether the queue pair is in error, lost as the device says, or not there, when it is time
-    /// to look.
+    /// Whether the queue pair cannot send, is lost as the device says, or is not there, when it is
+    /// time to look.
     pub(crate) fn finds_lost<B: Buffers>(&mut self, now: Instant, qp: Option<&Qp<B>>) -> bool {
         if now < self.look_at {
             return false;
@@ -38,7 +41,11 @@ impl Watch {
         while let Some(event) = self.events.poll() {
             is_lost |= qp.is_some_and(|qp| qp.is_ended_by(&event));
         }
-        let failed = |qp: &Qp<B>| matches!(qp.state(), QpState::Error | QpState::SqError);
-        is_lost || qp.is_none_or(failed)
+        is_lost || qp.is_none_or(|qp| qp.state() != QpState::Rts)
+    }
+
+    /// Another could not be made: looks again later.
+    pub(crate) fn wait(&mut self, now: Instant) {
+        self.look_at = now + RETRY_AFTER;
     }
 }

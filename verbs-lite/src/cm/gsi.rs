@@ -112,10 +112,13 @@ impl Gsi {
                 self.queue = Some(queue);
                 self.restarts += 1;
             }
-            Err(error) if was_there => {
-                tracing::error!(%error, "general services queue pair is lost; it is tried again");
+            Err(error) => {
+                self.watch.wait(self.context.device().now());
+                if was_there {
+                    let what = "general services queue pair is lost; it is tried again";
+                    tracing::error!(%error, "{what}");
+                }
             }
-            Err(_) => {}
         }
     }
 

@@ -226,6 +226,7 @@ impl Network {
             self.start()
         });
         if let Err(error) = result {
+            self.watch.wait(self.context.device().now());
             tracing::warn!(%error, "the raw packet queue pair of the network stands still");
         }
     }
