@@ -25,7 +25,7 @@ mod recorded;
 pub mod run;
 pub mod serve;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
@@ -185,6 +185,11 @@ enum Model {
 /// Whatever keeps the command from doing its work.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     ferrocx_app_common::log::init(cli.verbose);
+    anyhow::ensure!(
+        cli.root == Path::new("/") || cli.root.join("sys").is_dir(),
+        "{} has no folder sys; --root takes a folder with sys, proc and dev of another machine",
+        cli.root.display()
+    );
     let tree = Tree::new(cli.root);
     match cli.command {
         Command::Status(options) => commands::status(&tree, &options)?,

@@ -118,6 +118,10 @@ pub struct Need {
 #[must_use]
 pub fn examine(tree: &Tree, nics: &[Nic], peer: Option<&str>, need: &Need) -> Vec<Finding> {
     let mut found = machine::checks(tree, nics, need);
+    // Without an adapter there is no way to it, but it may be none itself.
+    if nics.is_empty() {
+        found.extend(peer.and_then(|peer| peer::named(tree, peer).err()));
+    }
     for nic in nics {
         let checks = device::checks(tree, nic, need);
         let peer = peer.map(|peer| peer::checks(tree, &nic.address, peer)).unwrap_or_default();

@@ -9,12 +9,19 @@ const ABOVE_4G: &str = "switch \"Above 4G decoding\" on in the firmware's setup,
 /// What is checked of a peer: whether requests between the two go straight through the switch
 /// above both, what translates them, and how much of the peer its BARs show.
 pub fn checks(tree: &Tree, address: &str, peer: &str) -> Vec<Finding> {
-    match tree.sysfs().device(peer) {
-        Ok(device) => {
-            let peer = device.identity.name;
+    match named(tree, peer) {
+        Ok(peer) => {
             vec![way(tree, address, &peer), translation(tree, address, &peer), bar(tree, &peer)]
         }
-        Err(error) => vec![Finding::problem("acs", error.to_string(), "name a PCI address")],
+        Err(finding) => vec![finding],
+    }
+}
+
+/// The full address of a peer that is there.
+pub(super) fn named(tree: &Tree, peer: &str) -> Result<String, Finding> {
+    match tree.sysfs().device(peer) {
+        Ok(device) => Ok(device.identity.name),
+        Err(error) => Err(Finding::problem("acs", error.to_string(), "name a PCI address")),
     }
 }
 

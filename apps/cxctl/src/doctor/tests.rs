@@ -386,3 +386,11 @@ fn the_worst_finding_decides_the_exit_code() {
     machine.set_driver(NIC, Some("mlx5_core"));
     assert_eq!(code(&examined(&machine, &need())), 4);
 }
+
+#[test]
+fn a_peer_that_is_none_is_said_where_no_adapter_is() {
+    let machine = Recorded::good();
+    let found = examine(&machine.tree(), &[], Some("foo"), &need());
+    let finding = found.into_iter().find(|finding| finding.check == "acs").unwrap();
+    assert!(finding.severity == Problem && finding.text.contains("\"foo\""), "{finding:?}");
+}
