@@ -416,7 +416,9 @@ impl Config {
             in_range("core", core, 0, MAX_CORE)?;
         }
         let symbols = symbols(&file.symbols)?;
-        let strategy = strategy(&file.strategy, &symbols, file.limits.order_shares)?;
+        // Before what they are a limit of.
+        let limits = file.limits.check()?;
+        let strategy = strategy(&file.strategy, &symbols, limits.order_shares)?;
         let books = BooksConfig {
             stocks: symbols.clone(),
             books: symbols.len(),
@@ -428,7 +430,7 @@ impl Config {
             symbols,
             firm: text("firm", &file.firm)?,
             capacity: in_range("limits.orders", file.limits.orders, 1, 65_536)?,
-            limits: file.limits.check()?,
+            limits,
         };
         let trader = TraderConfig {
             address,
@@ -592,6 +594,11 @@ mod tests {
             ("1:9000", "1:0", "nobody is at port 0 of 198.18.0.1; give 1 to 65535"),
             ("26500", "0", "answers_port is 0; give 1 to 65535"),
             ("timeout_ms = 15000", "timeout_ms = 1999", "timeout_ms is 1999; give 2000 to 600000"),
+            (
+                "order_shares = 1000",
+                "order_shares = 0",
+                "limits.order_shares is 0; give 1 to 999999",
+            ),
             (
                 "order_shares = 1000",
                 "order_shares = 1000000",
