@@ -54,10 +54,15 @@ impl Client {
     ///
     /// A connection that has ended.
     pub fn exchange(&mut self, line: &[u8]) -> Result<Vec<u8>> {
-        self.stream.get_mut().write_all(line)?;
+        // A target that has no room says so and hangs up, whatever it is asked.
+        let sent = self.stream.get_mut().write_all(line);
         let mut answer = Vec::new();
-        self.stream.read_until(b'\n', &mut answer)?;
-        if answer.last() == Some(&b'\n') { Ok(answer) } else { bail!("the target hung up") }
+        let read = self.stream.read_until(b'\n', &mut answer);
+        if answer.last() == Some(&b'\n') {
+            return Ok(answer);
+        }
+        sent.and(read).context("the target hung up")?;
+        bail!("the target hung up")
     }
 }
 
