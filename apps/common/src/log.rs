@@ -14,12 +14,17 @@ use tracing_subscriber::EnvFilter;
 /// `verbose` is how often `-v` was given: 1 adds `info`, 2 `debug`, 3 and more `trace`. `RUST_LOG`
 /// wins over it. A second call changes nothing.
 pub fn init(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
+    start(["warn", "info", "debug", "trace"], verbose);
+}
+
+/// Like [`init`], where what the library complains of is expected: nothing without `-v`, then
+/// warnings, `info` and all.
+pub fn init_silent(verbose: u8) {
+    start(["off", "warn", "info", "trace"], verbose);
+}
+
+fn start(levels: [&str; 4], verbose: u8) {
+    let level = levels[usize::from(verbose).min(levels.len() - 1)];
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
     end_with_reader();
     // An error only says that a subscriber is installed already, which then serves as well.

@@ -32,7 +32,7 @@ pub struct Args {
     /// Send so many hostile messages to a server, 10^6 in a simulated minute, and nothing else.
     #[arg(long, value_name = "MESSAGES", conflicts_with_all = ["seed", "seeds", "seconds"])]
     pub flood: Option<u64>,
-    /// Say more of what the library does: -v, -vv, -vvv. What it warns of is expected.
+    /// Say what the library does: -v warnings and errors, which are expected; -vv, -vvv more.
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// Go on with other seeds after one that fails.

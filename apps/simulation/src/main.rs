@@ -9,7 +9,7 @@ use ferrocx_simulation::cli;
 
 fn main() -> ExitCode {
     let args = cli::Args::parse();
-    log::init(args.verbose);
+    log::init_silent(args.verbose);
     match cli::main(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => exit::report(&error),
