@@ -231,9 +231,13 @@ impl Frames {
 
     /// Hands over what the ring has room for.
     fn send(&mut self, at: usize) -> bool {
-        let Self { plan, sides, bytes, .. } = self;
+        let Self { plan, sides, is_lossless, bytes, .. } = self;
+        let arrived = sides[1 - at].arrived;
         let Side { station: Some(station), sent, .. } = &mut sides[at] else { return false };
-        while !station.waiting.is_full() && *sent < plan.frames {
+        // A ring that is not filled up again yet has few places.
+        let most = if *is_lossless { arrived + BURST as u64 } else { u64::MAX };
+        let most = most.min(plan.frames);
+        while !station.waiting.is_full() && *sent < most {
             plan.fill(at, *sent, bytes);
             let Some(mbuf) = station.lane.alloc_copy(bytes) else { break };
             station.waiting.push(mbuf);

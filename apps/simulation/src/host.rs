@@ -136,9 +136,15 @@ impl Host {
         events
     }
 
-    /// Whether the device has said that a queue pair is lost.
-    pub(crate) fn has_lost(&self, qp: &Qp) -> bool {
-        self.losses.iter().any(|event| qp.is_ended_by(event))
+    /// Losses until now: those of queue pairs that are made later come behind them.
+    pub(crate) fn losses(&mut self) -> usize {
+        self.read_events();
+        self.losses.len()
+    }
+
+    /// Whether the device has said that a queue pair is lost, after `since` others.
+    pub(crate) fn has_lost(&self, qp: &Qp, since: usize) -> bool {
+        self.losses.iter().skip(since).any(|event| qp.is_ended_by(event))
     }
 
     /// Ends everything. What stood on it must be gone.

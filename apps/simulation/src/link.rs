@@ -100,6 +100,8 @@ pub(crate) struct Link {
     pub(crate) hosts: [usize; 2],
     port: u16,
     attempt: u32,
+    /// Losses of both hosts before its queue pairs were made.
+    losses: [usize; 2],
     /// When something was last posted or taken.
     moved_ns: u64,
     /// Attempts since the last connection that came to nothing.
@@ -133,6 +135,7 @@ impl Link {
             hosts,
             port,
             attempt: 0,
+            losses: [0; 2],
             moved_ns: 0,
             failures: 0,
             traffic,
@@ -212,6 +215,7 @@ impl Link {
     fn open(&mut self, stage: &mut Stage) {
         self.pause(stage);
         let [a, b] = self.hosts;
+        self.losses = self.hosts.map(|host| stage.hosts[host].losses());
         let address = stage.hosts[b].address(self.port);
         let (Some(ours), Some(theirs)) = (&stage.hosts[a].up, &stage.hosts[b].up) else { return };
         self.attempt += 1;
@@ -347,7 +351,8 @@ impl Link {
             true => taken,
         };
         let [a, b] = self.hosts.map(|host| &stage.hosts[host]);
-        let is_lost = a.has_lost(&ends.a.qp) || b.has_lost(&ends.b.qp);
+        let is_lost =
+            a.has_lost(&ends.a.qp, self.losses[0]) || b.has_lost(&ends.b.qp, self.losses[1]);
         if taken.moved || turn.moved {
             self.moved_ns = stage.now_ns();
         }

@@ -371,7 +371,8 @@ impl<B: Buffers> Qp<B> {
     }
 
     /// Whether the device says by this event that the queue pair is lost, or a queue of its
-    /// completions: nothing more comes of what is posted, and it can only be dropped.
+    /// completions: nothing more comes of what is posted, and it can only be dropped. An event from
+    /// before it was made may be of another that had its number.
     #[must_use]
     pub fn is_ended_by(&self, event: &Event) -> bool {
         match *event {
