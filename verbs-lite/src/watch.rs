@@ -1,6 +1,6 @@
 //! [`Watch`]: whether the device has said that a queue of ours is lost.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ferrocx_core::{Device, EventReader};
 
@@ -18,18 +18,19 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Watch {
     events: EventReader,
-    look_at: Instant,
+    /// In the time of whoever asks.
+    look_at: Duration,
     missed: u64,
 }
 
 impl Watch {
     pub(crate) fn new(device: &Device) -> Self {
-        Self { events: device.event_reader(), look_at: device.now(), missed: 0 }
+        Self { events: device.event_reader(), look_at: Duration::ZERO, missed: 0 }
     }
 
     /// Whether the queue pair cannot send, is lost as the device says, or is not there, when it is
     /// time to look.
-    pub(crate) fn finds_lost<B: Buffers>(&mut self, now: Instant, qp: Option<&Qp<B>>) -> bool {
+    pub(crate) fn finds_lost<B: Buffers>(&mut self, now: Duration, qp: Option<&Qp<B>>) -> bool {
         if now < self.look_at {
             return false;
         }
@@ -45,7 +46,7 @@ impl Watch {
     }
 
     /// Another could not be made: looks again later.
-    pub(crate) fn wait(&mut self, now: Instant) {
+    pub(crate) fn wait(&mut self, now: Duration) {
         self.look_at = now + RETRY_AFTER;
     }
 }

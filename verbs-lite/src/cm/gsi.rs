@@ -1,7 +1,7 @@
 //! [`Gsi`]: the port's queue pair 1, which management datagrams go through.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::Instant;
+use std::time::Duration;
 
 use ferrocx_mempool::{PageSize, RegionConfig};
 use ferrocx_prm::mad::{GSI_QKEY, GSI_QPN, MAD_BYTES};
@@ -101,7 +101,7 @@ impl Gsi {
     }
 
     /// Makes the queue pair anew if it is lost. Messages that were under way are repeated.
-    pub(super) fn tend(&mut self, now: Instant) {
+    pub(super) fn tend(&mut self, now: Duration) {
         if !self.watch.finds_lost(now, self.queue.as_ref().map(|queue| &queue.qp)) {
             return;
         }
@@ -113,7 +113,7 @@ impl Gsi {
                 self.restarts += 1;
             }
             Err(error) => {
-                self.watch.wait(self.context.device().now());
+                self.watch.wait(now);
                 if was_there {
                     let what = "general services queue pair is lost; it is tried again";
                     tracing::error!(%error, "{what}");

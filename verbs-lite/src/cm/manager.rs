@@ -94,9 +94,8 @@ impl Inner {
     /// Does what is due. Returns whether anything moved.
     pub(super) fn progress(&mut self) -> bool {
         let mut moved = self.links.poll();
-        let instant = self.device.now();
-        let now = instant - self.epoch;
-        self.gsi.tend(instant);
+        let now = self.now();
+        self.gsi.tend(now);
         for _ in 0..BUDGET {
             let Some(received) = self.gsi.receive() else { break };
             moved = true;

@@ -212,8 +212,8 @@ impl Network {
     }
 
     /// Makes the queue pair anew when it is lost. Frames that were under way are lost with it.
-    fn restart(&mut self) {
-        if !self.watch.finds_lost(self.context.device().now(), Some(&self.qp)) {
+    fn restart(&mut self, now: Duration) {
+        if !self.watch.finds_lost(now, Some(&self.qp)) {
             return;
         }
         let made = queues(&self.context, &self.config, self.buffer_bytes);
@@ -226,7 +226,7 @@ impl Network {
             self.start()
         });
         if let Err(error) = result {
-            self.watch.wait(self.context.device().now());
+            self.watch.wait(self.now());
             tracing::warn!(%error, "the raw packet queue pair of the network stands still");
         }
     }
@@ -252,7 +252,7 @@ impl Network {
                 moved |= self.end(wc, now);
             }
         }
-        self.restart();
+        self.restart(now);
         self.fill();
         if !self.is_crowded && self.neighbours.pushed_out() > 0 {
             self.is_crowded = true;
