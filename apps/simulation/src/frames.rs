@@ -60,8 +60,8 @@ struct Side {
     at_ns: u64,
     /// Frames that this host has handed over.
     sent: u64,
-    /// Of each frame of the other's, how often it arrived; and how many in all.
-    arrivals: Vec<u8>,
+    /// Of each frame of the other's, whether it has arrived; and how many in all.
+    has_arrived: Vec<bool>,
     arrived: u64,
 }
 
@@ -127,7 +127,7 @@ impl Frames {
             station: None,
             at_ns: 0,
             sent: 0,
-            arrivals: vec![0; plan.frames as usize],
+            has_arrived: vec![false; plan.frames as usize],
             arrived: 0,
         };
         Self { plan, sides: plan.hosts.map(side), is_lossless, may_double, bytes: Vec::new() }
@@ -195,7 +195,7 @@ impl Frames {
     fn receive(&mut self, at: usize, stage: &mut Stage) -> Result<bool, Violation> {
         let Self { plan, sides, is_lossless, may_double, bytes } = self;
         let sent = sides[1 - at].sent;
-        let Side { station: Some(station), arrivals, arrived, .. } = &mut sides[at] else {
+        let Side { station: Some(station), has_arrived, arrived, .. } = &mut sides[at] else {
             return Ok(false);
         };
         let mut burst = ArrayVec::<Mbuf, BURST>::new();
@@ -220,10 +220,9 @@ impl Frames {
             ensure(!*is_lossless || number == *arrived, || {
                 format!("frame {number} arrived where {arrived} is next")
             })?;
-            let count = &mut arrivals[number as usize];
-            ensure(*count == 0 || *may_double, || format!("frame {number} arrived twice"))?;
-            *arrived += u64::from(*count == 0);
-            *count = 1;
+            let again = std::mem::replace(&mut has_arrived[number as usize], true);
+            ensure(!again || *may_double, || format!("frame {number} arrived twice"))?;
+            *arrived += u64::from(!again);
             stage.counts.frames += 1;
         }
         Ok(!burst.is_empty())

@@ -451,12 +451,12 @@ impl Run {
         if self.stage.hosts[host].is_deceived && self.failures_of(host) >= MAX_FAILURES {
             self.links.iter_mut().for_each(|link| link.failures = 0);
             self.storage.iter_mut().for_each(|storage| storage.failures = 0);
-            let all = 0..self.stage.hosts.len();
-            return all
-                .filter(|liar| self.stage.hosts[*liar].is_deceived)
-                .collect::<Vec<_>>()
-                .into_iter()
-                .try_for_each(|liar| self.bury(liar));
+            for liar in 0..self.stage.hosts.len() {
+                if self.stage.hosts[liar].is_deceived {
+                    self.bury(liar)?;
+                }
+            }
+            return Ok(());
         }
         let Some(doom) = doom else { return Ok(()) };
         let waited = now_ns - doom.at_ns();

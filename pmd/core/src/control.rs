@@ -95,7 +95,7 @@ impl Control {
     /// No register is proof that a device has stopped: one that claims to start again, to have
     /// another command queue, or to have left the bus may still write to whatever it was given. So
     /// its objects are gone only when nothing is mapped for it any more. Otherwise they stay, no
-    /// command destroys them, and their owners leak the memory.
+    /// command destroys them, and their memory is kept.
     pub(crate) fn set_dead(&mut self, cause: DeadDevice) {
         if self.dead.is_some() {
             return;

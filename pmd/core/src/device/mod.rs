@@ -462,7 +462,7 @@ impl Device {
     ///
     /// # Errors
     /// [`DeviceError::Timeout`] if the reset does not end in time. Memory that the device may still
-    /// own is then leaked when the handles are dropped.
+    /// own is then kept until it is closed, which tries another reset.
     #[doc(alias = "rte_eth_dev_reset")]
     pub fn reset(&self) -> Result<(), DeviceError> {
         let mut control = self.inner.control();

@@ -48,7 +48,7 @@ impl Refusal {
     }
 
     /// Key, range or rights; or what is behind a key that permits it, which is no fault of the
-    /// peer's. Source: IBTA vol. 1, table 58, "remote access error", "remote operational error".
+    /// peer's. By the meaning of the codes (reference 7.5); what devices answer then is not known.
     #[cold]
     fn memory(rkey: u32, refused: dma::Refused) -> Self {
         let syndrome = match refused {
