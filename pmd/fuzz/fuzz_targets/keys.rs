@@ -18,6 +18,9 @@ use libfuzzer_sys::fuzz_target;
 const UMR: u32 = 0x25;
 /// Keys that a sequence has at most.
 const KEYS: usize = 8;
+/// Bytes that requests lead to: beyond the addresses and lengths that a sequence chooses, so that
+/// none writes over the queues, whose requests and completions are counted.
+const REACHED_BYTES: usize = 256 << 10;
 
 fuzz_target!(|data: &[u8]| {
     // Running out of input ends the sequence.
@@ -145,6 +148,7 @@ fn sequence(u: &mut Unstructured<'_>) -> Result<()> {
     let (near, mut far) = link(1 << 18);
     let config = NicConfig { memory_bytes: MIN_MEMORY_BYTES, ..NicConfig::default() };
     let mut peer = Peer::with(1, near, config);
+    peer.memory = peer.host.heap.alloc(REACHED_BYTES, 4096).expect("room");
     let qp = peer.create_qp(RC);
     // Connected to itself: the far end of the cable sends back what it gets.
     let to = Target {
