@@ -2,7 +2,11 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use common::{Two, small};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode};
 use ferrocx_verbs_lite::*;
 
 fn signaled(wr_id: u64, op: SendOp<'_>) -> SendWr<'_> {
@@ -267,4 +271,45 @@ fn what_ends_before_its_queue_pair_is_in_the_table_waits_for_it() {
     assert_eq!((poll(&mut table), table.dropped()), (Vec::new(), 2));
     drop(third);
     two.world.assert_clean();
+}
+
+#[test]
+fn completions_of_nobody_keep_no_call_longer_than_a_lap_of_the_queue() {
+    let mut two = Two::new();
+    let mut table = QpTable::<(), ()>::new();
+    let (cq, world) = (&mut two.a.cq, &two.world);
+    let (cqn, entries) = (cq.number(), cq.entries());
+    let record = world.nic(0).state().objects.cqs.get(cqn).unwrap().dbr_addr;
+    let cqe = Cqe64::zeroed().with_opcode(CqeOpcode::RESPONDER_SEND.0).with_sop_drop_qpn(77);
+    let laps = 200;
+    let is_done = AtomicBool::new(false);
+    let (mut before, mut most) = (0, 0);
+    thread::scope(|scope| {
+        // Writes an entry anew as soon as the driver has told that it is free.
+        scope.spawn(|| {
+            let mut written = 0;
+            while written < laps * entries {
+                // Let go of in between: the driver's side may want to step the device.
+                let mut nic = world.nic(0);
+                let consumer = nic.side().memory().load_acquire_be32(record).unwrap();
+                if written.wrapping_sub(consumer) & 0xff_ffff < entries {
+                    nic.play_cqe(cqn, cqe);
+                    written += 1;
+                }
+            }
+            is_done.store(true, Ordering::Release);
+        });
+        loop {
+            let was_done = is_done.load(Ordering::Acquire);
+            assert!(table.poll(cq).unwrap().is_none());
+            let in_a_call = table.dropped() - before;
+            (before, most) = (table.dropped(), most.max(in_a_call));
+            if was_done && in_a_call == 0 {
+                break;
+            }
+        }
+    });
+    // The last batch may begin before the lap is full.
+    assert!(most < u64::from(entries) + 32, "{most} in a call, of {entries} entries");
+    assert_eq!(table.dropped(), u64::from(laps * entries));
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use vfio_user::Client;
 
 /// Ends a test that hangs, also on a machine that does other work.
@@ -36,10 +37,26 @@ impl Server {
         texts.filter_map(mode).collect()
     }
 
+    /// Lets it have so many descriptors from now on; how many it might have until then.
+    fn limit_descriptors(&self, current: Option<u64>) -> Option<u64> {
+        let pid = Some(Pid::from_child(&self.0));
+        let maximum = getrlimit(Resource::Nofile).maximum;
+        let old = prlimit(pid, Resource::Nofile, Rlimit { current, maximum }).expect("ours");
+        old.current
+    }
+
+    /// Ticks of a processor (100 a second) that its threads have had.
+    fn ticks(&self) -> u64 {
+        let path = format!("/proc/{}/stat", self.0.id());
+        let stat = std::fs::read_to_string(path).expect("it runs");
+        // In user mode and in the kernel: the 14th and 15th of its fields. Source: proc_pid_stat(5).
+        let behind_name = stat.rsplit(')').next().expect("a name").split_whitespace();
+        behind_name.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
+    }
+
     /// Interrupts it; what it said on standard error, once it has ended well.
     fn end(mut self) -> String {
-        let pid = rustix::process::Pid::from_child(&self.0);
-        rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("sent");
+        kill_process(Pid::from_child(&self.0), Signal::INT).expect("sent");
         let mut said = String::new();
         self.0.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
         assert!(self.0.wait().expect("it ends").success(), "{said}");
@@ -107,4 +124,43 @@ fn an_unconfined_server_says_why() {
     assert!(server.modes().iter().all(|mode| mode == "0"));
     let said = server.end();
     assert!(said.contains("a test of it") && said.contains("not confined"), "{said}");
+}
+
+#[test]
+fn a_server_without_descriptors_waits_for_one_and_serves_then() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(dir.path(), &[]);
+    until("every thread has a filter", || {
+        let modes = server.modes();
+        modes.len() >= 6 && modes.iter().all(|mode| mode == "2")
+    });
+    let path = |name: &str| dir.path().join(name);
+    let ask = |socket: &Path| {
+        let mut ids = [0; 4];
+        let mut client = Client::new(socket).expect("served, in the end");
+        client.region_read(CONFIG_SPACE, 0, &mut ids).expect("an answer");
+        assert_eq!(ids, [0xb3, 0x15, 0x17, 0x10]);
+    };
+    let read = |mut stream: UnixStream| {
+        let mut document = String::new();
+        stream.read_to_string(&mut document).expect("a document");
+        assert!(document.contains("\"memory\""), "{document}");
+    };
+    // New ones have to be below the limit, and its first three are taken. Who waits in accept() has
+    // one for the next client already.
+    let before = server.limit_descriptors(Some(3));
+    ask(&path("socket"));
+    read(UnixStream::connect(path("status")).expect("it listens"));
+    let status = UnixStream::connect(path("status")).expect("it listens");
+    let socket = path("socket");
+    let client = std::thread::spawn(move || ask(&socket));
+    let (ticks, start) = (server.ticks(), Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    let (ticks, ms) = (server.ticks() - ticks, start.elapsed().as_millis() as u64);
+    assert!(ticks * 10 < ms / 4, "{ticks} ticks in {ms} ms");
+    assert!(!client.is_finished());
+    server.limit_descriptors(before);
+    read(status);
+    client.join().expect("served");
+    server.end();
 }
