@@ -49,7 +49,7 @@ impl Server {
     fn ticks(&self) -> u64 {
         let path = format!("/proc/{}/stat", self.0.id());
         let stat = std::fs::read_to_string(path).expect("it runs");
-        // In user mode and in the kernel: the 14th and 15th of its fields. Source: proc_pid_stat(5).
+        // In user mode and in the kernel: fields 14 and 15. Source: proc_pid_stat(5).
         let behind_name = stat.rsplit(')').next().expect("a name").split_whitespace();
         behind_name.skip(11).take(2).map(|ticks| ticks.parse::<u64>().expect("a number")).sum()
     }
