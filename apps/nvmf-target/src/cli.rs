@@ -34,7 +34,7 @@ pub struct Args {
     /// Unix socket for `nvmf-target rpc` and `stats`, instead of the file's
     #[arg(long, value_name = "SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Only check the file
+    /// Only check the file: cores, devices and files that it names are looked at by `doctor`
     #[arg(long)]
     pub check: bool,
     /// What a core does when there is nothing to do: busy, spin, yield, sleep

@@ -28,7 +28,7 @@ use crate::keeper::Keeper;
 use crate::peer::Peer;
 use crate::proto::identify;
 use crate::stats::Registry;
-use crate::store::{Kept, Prepared, atomic, drive_length, grow, open_file};
+use crate::store::{Kept, NewFile, Prepared, atomic, drive_length, grow, open_file};
 pub use crate::told::{AnaLine, ControllerLine, KeyInfo, NamespaceInfo, SubsystemInfo};
 use crate::transport::{Command, Ready, Server, ServerError};
 
@@ -166,17 +166,28 @@ impl Control {
     ///
     /// A name or a number that is taken, and what the system refused.
     pub fn add_subsystem(&mut self, config: &SubsystemConfig) -> Result<()> {
+        self.offer(config)?.into_iter().for_each(NewFile::keep);
+        Ok(())
+    }
+
+    /// As [`Control::add_subsystem`]; the files that were made for it, which go with what is
+    /// returned unless they are kept.
+    pub(crate) fn offer(&mut self, config: &SubsystemConfig) -> Result<Vec<NewFile>> {
         let offered = Subsystem::new(&config.nqn, &config.serial)
             .for_hosts(config.hosts.clone())
             .with_keys(config.keys.clone());
         self.first(move |server| server.target_mut().add_subsystem(offered))?;
+        let mut new_files = Vec::new();
         for namespace in &config.namespaces {
-            if let Err(error) = self.add_namespace(&config.nqn, namespace) {
-                self.remove_subsystem(&config.nqn)?;
-                return Err(error);
+            match self.try_add(&config.nqn, namespace) {
+                Ok(new_file) => new_files.extend(new_file),
+                Err(error) => {
+                    self.remove_subsystem(&config.nqn)?;
+                    return Err(error);
+                }
             }
         }
-        Ok(())
+        Ok(new_files)
     }
 
     /// Takes a subsystem away. Hosts that are connected to it are disconnected.
@@ -200,11 +211,19 @@ impl Control {
     ///
     /// A number that is taken, and what the system refused.
     pub fn add_namespace(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
-        let place = || format!("namespace {} of {nqn}", config.nsid);
-        self.try_add(nqn, config).with_context(place)
+        if let Some(new_file) = self.try_add(nqn, config)? {
+            new_file.keep();
+        }
+        Ok(())
     }
 
-    fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<()> {
+    /// As [`Control::add_namespace`]; the file, if it was made for it.
+    fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<Option<NewFile>> {
+        let place = || format!("namespace {} of {nqn}", config.nsid);
+        self.put_namespace(nqn, config).with_context(place)
+    }
+
+    fn put_namespace(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<Option<NewFile>> {
         // Their places may be given out once more.
         self.drop_left()?;
         let (name, nsid, uuid) = (nqn.to_owned(), config.nsid, config.uuid);
@@ -228,7 +247,7 @@ impl Control {
             Some(keeper) => keeper.load(uuid)?,
             None => None,
         };
-        let Prepared { kept, len_bytes, block_shift, ready } = self.prepare(config)?;
+        let Prepared { kept, len_bytes, block_shift, ready, new_file } = self.prepare(config)?;
         for (poller, ready) in ready.into_iter().enumerate() {
             let name = nqn.to_owned();
             let put = move |server: &mut Server| server.put_backend(place, ready, (&name, nsid));
@@ -266,7 +285,7 @@ impl Control {
             return Err(error);
         }
         self.stores.insert((nqn.into(), nsid), kept);
-        Ok(())
+        Ok(new_file)
     }
 
     /// Gets ready what is behind a namespace: once for each core.
@@ -282,7 +301,7 @@ impl Control {
             let page = self.page;
             Ok(backend::memory(&self.context, len, page).map_err(ServerError::from)?)
         };
-        let mut peer = None;
+        let (mut peer, mut new_file) = (None, None);
         let (len_bytes, file, ready) = match &config.store {
             Store::Ram => {
                 let memory = memory(len_bytes)?;
@@ -296,11 +315,13 @@ impl Control {
             }
             Store::File { path, is_direct } => {
                 let place = || format!("file {}", path.display());
-                let (file, len) = open_file(path, *is_direct, config).with_context(place)?;
+                let opened = open_file(path, *is_direct, config).with_context(place)?;
+                let file = opened.file;
+                new_file = opened.new_file;
                 let first = OpenFile::new(file.try_clone().with_context(place)?);
                 let one = |_| Ok(Ready::File(first.beside(file.try_clone()?)));
                 let ready = cores.map(one).collect::<std::io::Result<_>>().with_context(place)?;
-                (len, Some(file), ready)
+                (opened.len_bytes, Some(file), ready)
             }
             Store::Peer(spec) => {
                 let place = || format!("peer memory {spec}");
@@ -318,7 +339,7 @@ impl Control {
         let ready = if config.atomic { atomic(ready, block_shift) } else { ready };
         let is_atomic = config.atomic;
         let kept = Kept { store, capacity: len_bytes, is_atomic, file, _peer: peer };
-        Ok(Prepared { kept, len_bytes, block_shift, ready })
+        Ok(Prepared { kept, len_bytes, block_shift, ready, new_file })
     }
 
     /// Opens a drive, with a queue pair for each core and its buffers.
@@ -349,7 +370,7 @@ impl Control {
         let kept = Kept { capacity: namespace.len_bytes(), ..kept };
         let ready = queues.into_iter().map(|queue| Ready::Drive(Box::new(queue))).collect();
         let block_shift = namespace.block_shift;
-        Ok(Prepared { kept, len_bytes, block_shift, ready })
+        Ok(Prepared { kept, len_bytes, block_shift, ready, new_file: None })
     }
 
     /// Takes a namespace away; commands under way on it fail. Hosts are told.

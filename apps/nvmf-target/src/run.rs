@@ -21,6 +21,7 @@ use crate::controller::{Settings, Target};
 use crate::drive::Drives;
 use crate::rpc;
 use crate::stats::Registry;
+use crate::store::NewFile;
 use crate::transport::{Server, ServerConfig, ServerError};
 
 /// How long hosts are told that the target goes.
@@ -37,7 +38,8 @@ pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     let (config, wait) = (read_config(args)?, args.wait.parse()?);
     if args.check {
         let count = config.subsystems.len();
-        println!("{}: {count} subsystems, all right", args.path()?.display());
+        let path = args.path()?.display();
+        println!("{path}: {count} subsystems, all right; of the machine, ask `nvmf-target doctor`");
         return Ok(());
     }
     let settings = DeviceConfig { mtu: config.mtu, ..DeviceConfig::default() };
@@ -224,9 +226,12 @@ impl Running {
 }
 
 fn offer(control: &mut Control, config: &Config) -> Result<()> {
+    let mut new_files = Vec::new();
     for subsystem in &config.subsystems {
-        control.add_subsystem(subsystem)?;
+        new_files.extend(control.offer(subsystem)?);
     }
+    // From here on a host may have written to them.
+    new_files.into_iter().for_each(NewFile::keep);
     for service in &config.server.services {
         control.add_port(*service)?;
     }

@@ -1,9 +1,9 @@
 //! What is behind namespaces, for whoever offers them: files opened, sizes checked.
 
 use std::fs;
-use std::io::{Seek, SeekFrom};
+use std::io::{ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -35,6 +35,30 @@ pub(crate) struct Prepared {
     pub(crate) block_shift: u8,
     /// One for each core.
     pub(crate) ready: Vec<Ready>,
+    /// The file, if it was made for this.
+    pub(crate) new_file: Option<NewFile>,
+}
+
+/// A file that was made for a namespace: it goes again, unless the namespace is offered.
+#[derive(Debug)]
+#[must_use = "it is removed"]
+pub(crate) struct NewFile(Option<PathBuf>);
+
+impl NewFile {
+    /// Lets it stay.
+    pub(crate) fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0
+            && let Err(error) = fs::remove_file(path)
+        {
+            tracing::warn!(%error, path = %path.display(), "a new file of no namespace stays");
+        }
+    }
 }
 
 /// Memory of the port for each core, as such whose blocks are read and written as one.
@@ -97,15 +121,21 @@ pub(crate) fn wrong_kind(kind: &fs::FileType) -> Option<&'static str> {
     }
 }
 
-/// Opens a file or a block device, for this process only; it and its length.
-pub(crate) fn open_file(
-    path: &Path,
-    is_direct: bool,
-    config: &NamespaceConfig,
-) -> Result<(fs::File, u64)> {
+/// A file behind a namespace.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) file: fs::File,
+    /// Bytes of its whole blocks, or those that were asked for.
+    pub(crate) len_bytes: u64,
+    /// It, if it was not there before.
+    pub(crate) new_file: Option<NewFile>,
+}
+
+/// Opens a file or a block device, for this process only. One that is not there is made, if its
+/// length was said.
+pub(crate) fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) -> Result<Opened> {
     let mut options = fs::OpenOptions::new();
     options.read(true).write(!config.read_only);
-    options.create(config.len_bytes.is_some() && !config.read_only).truncate(false);
     let mut flags = OFlags::empty();
     flags.set(OFlags::DIRECT, is_direct);
     let found = fs::metadata(path).map(|it| it.file_type());
@@ -113,7 +143,11 @@ pub(crate) fn open_file(
         bail!("it is {what}; give a file or a block device");
     }
     // One that a file system has, or another program alone.
-    let is_device = found.is_ok_and(|it| it.is_block_device());
+    let is_device = found.as_ref().is_ok_and(FileTypeExt::is_block_device);
+    let is_new = found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        && config.len_bytes.is_some()
+        && !config.read_only;
+    options.create_new(is_new);
     flags.set(OFlags::EXCL, is_device && !config.read_only);
     options.custom_flags(flags.bits() as i32);
     let mut file = options.open(path).map_err(|error| match error.raw_os_error() {
@@ -123,6 +157,7 @@ pub(crate) fn open_file(
         Some(BUSY) => anyhow!("it is mounted, or part of another device; take it out of there"),
         _ => error.into(),
     })?;
+    let new_file = is_new.then(|| NewFile(Some(path.to_owned())));
     // A system older than Linux 6.1 does not say.
     if is_direct && let Ok(found) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         check_pieces(found.stx_dio_offset_align, 1 << config.block_shift)?;
@@ -134,7 +169,8 @@ pub(crate) fn open_file(
     let len = config.len_bytes.map_or_else(|| file.seek(SeekFrom::End(0)), Ok)?;
     // What is behind the last whole block is nobody's.
     let len = len >> config.block_shift << config.block_shift;
-    Ok((file, length(len, 1 << config.block_shift, &config.store)?))
+    let len_bytes = length(len, 1 << config.block_shift, &config.store)?;
+    Ok(Opened { file, len_bytes, new_file })
 }
 
 #[cfg(test)]

@@ -230,6 +230,32 @@ fn what_cannot_be_offered_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_file_that_was_made_for_a_namespace_that_is_refused_goes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (new, none) = (folder.path().join("new"), folder.path().join("none"));
+    let left = || fs::read_dir(folder.path()).unwrap().count();
+    with_target("", "", |here| {
+        let file = |nsid: u32, path: &Path, size: Option<&str>| json!({"nsid": nsid, "backend": "file", "path": path, "size": size, "direct": false});
+        let both = [file(1, &new, Some("64KiB")), file(2, &none, None)];
+        let both = json!({"nqn": "nqn.2014-08.a:b", "namespace": both});
+        let refused = here.refused("subsystem.add", both);
+        assert!(refused.contains("none"), "{refused}");
+        assert_eq!(left(), 0, "{refused}");
+    });
+    let port =
+        Port::open_with("model:net=operation-refused,seed=1", PortConfig::default()).unwrap();
+    let namespace = "\n[[subsystem.namespace]]\nbackend = \"file\"\ndirect = false\npath = ";
+    let text = format!(
+        "address = \"10.9.0.1/24\"\n[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\
+         {namespace}{new:?}\nsize = \"64KiB\"{namespace}{none:?}"
+    );
+    let config = Config::parse(&text).unwrap();
+    let refused = format!("{:#}", Running::start(&port, &config, Wait::Yield).unwrap_err());
+    assert!(refused.contains("none"), "{refused}");
+    assert_eq!(left(), 0, "{refused}");
+}
+
+#[test]
 fn a_file_is_let_go_with_its_namespace() {
     with_target("", "", |here| {
         let folder = tempfile::tempdir().unwrap();

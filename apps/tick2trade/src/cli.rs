@@ -180,7 +180,7 @@ pub struct Trade {
     /// Draw into this file at the end where the time went, if the file says `measure = true`
     #[arg(long, value_name = "FILE")]
     pub svg: Option<PathBuf>,
-    /// Only check the file
+    /// Only check the file, and not whether the cores, devices and files that it names are there
     #[arg(long)]
     pub check: bool,
 }

@@ -109,7 +109,7 @@ pub fn trade(args: &cli::Trade) -> Result<()> {
         eprintln!("{doubt}");
     }
     if args.check {
-        println!("the file is right: {}", config.summary());
+        println!("the file is right, what it names was not looked at: {}", config.summary());
         return Ok(());
     }
     if let Some(target) = &args.json {
