@@ -99,6 +99,13 @@ fn what_cannot_be_played_is_said_in_a_sentence() {
     day::write(1_000, 1, std::fs::File::create(&file).unwrap(), std::io::sink()).unwrap();
     let said = play(&plan(&file, "ZZZZ", None), Taker::new(0, 1, 1)).unwrap_err().to_string();
     assert!(said.contains("does not list ZZZZ: it lists AAAAAAAA, BBBBBBBB, "), "{said}");
+    let orders = folder.path().join("orders");
+    let refused = || play(&plan(&file, "ZZZZ", Some(orders.clone())), Taker::new(0, 1, 1));
+    refused().unwrap_err();
+    assert!(!orders.exists());
+    std::fs::write(&orders, "of another day").unwrap();
+    refused().unwrap_err();
+    assert_eq!(std::fs::read(&orders).unwrap(), b"of another day");
     for pace in ["", "0", "-1", "fast", "nan", "1e9"] {
         assert!(pace.parse::<Pace>().unwrap_err().contains("give max, or 1"), "{pace}");
     }

@@ -12,8 +12,8 @@ mod paper;
 mod recording;
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -177,21 +177,67 @@ impl Played {
     }
 }
 
+/// The file that orders go to. What it held before goes with the first of them, or once the
+/// recording turns out to be one that gives none.
+struct OrdersFile {
+    file: BufWriter<File>,
+    path: PathBuf,
+    is_new: bool,
+    has_begun: bool,
+}
+
+impl OrdersFile {
+    fn open(path: &Path) -> Result<Self> {
+        let is_new = !path.exists();
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        let file = BufWriter::new(file.with_context(|| path.display().to_string())?);
+        Ok(Self { file, path: path.to_owned(), is_new, has_begun: false })
+    }
+
+    /// Empties it, unless that was done. A pipe or a terminal has nothing to lose.
+    fn begin(&mut self) -> io::Result<()> {
+        let file = self.file.get_ref();
+        if !self.has_begun && file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        self.has_begun = true;
+        Ok(())
+    }
+
+    fn write(&mut self, packet: &[u8]) -> io::Result<()> {
+        self.begin()?;
+        self.file.write_all(packet)
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        self.begin()?;
+        self.file.flush()
+    }
+}
+
+impl Drop for OrdersFile {
+    fn drop(&mut self) {
+        if self.is_new && !self.has_begun {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Takes orders, and keeps those that were not answered.
 struct Stream {
     sha1: Sha1,
-    file: Option<BufWriter<File>>,
+    file: Option<OrdersFile>,
     unanswered: Vec<Vec<u8>>,
     packets: u64,
     bytes: u64,
-    failed: Option<std::io::Error>,
+    failed: Option<io::Error>,
 }
 
 impl Outbox for Stream {
     fn send(&mut self, packet: &[u8]) -> bool {
         self.sha1.update(packet);
         if let Some(file) = &mut self.file {
-            self.failed = self.failed.take().or(file.write_all(packet).err());
+            self.failed = self.failed.take().or(file.write(packet).err());
         }
         self.unanswered.push(packet.to_vec());
         self.packets += 1;
@@ -215,13 +261,9 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
         config.feed.silence_ns = u64::MAX;
     }
     let mut engine = Engine::new(config, strategy)?;
-    let create = |path: &PathBuf| -> Result<_> {
-        let file = File::create(path).with_context(|| path.display().to_string())?;
-        Ok(BufWriter::new(file))
-    };
     let mut stream = Stream {
         sha1: Sha1::new(),
-        file: plan.orders.as_ref().map(create).transpose()?,
+        file: plan.orders.as_deref().map(OrdersFile::open).transpose()?,
         unanswered: Vec::new(),
         packets: 0,
         bytes: 0,
@@ -248,11 +290,11 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
             return Err(error).context("the orders cannot be written");
         }
     }
-    if let Some(file) = &mut stream.file {
-        file.flush().context("the orders cannot be written")?;
-    }
     if datagrams != 0 {
         plan.check_listed(&engine)?;
+        if let Some(file) = &mut stream.file {
+            file.end().context("the orders cannot be written")?;
+        }
     }
     let (arbiter, stats) = (engine.arbiter(), engine.stats());
     let refused = stats.malformed_packets + stats.malformed_messages + engine.books().errors();

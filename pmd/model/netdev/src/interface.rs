@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 /// The system refused something about an interface.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: {source}")]
+#[error("{what}: {source}{}", way_out(.source))]
 pub struct NetdevError {
     /// What was being done, with the name of the interface.
     pub what: String,
@@ -21,6 +21,21 @@ pub struct NetdevError {
 impl NetdevError {
     pub(crate) fn new(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self { what: what.into(), source: source.into() }
+    }
+}
+
+/// What helps against the system's reason.
+fn way_out(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "; a TAP device needs CAP_NET_ADMIN, an interface's frames CAP_NET_RAW: run as root, or \
+             give the program that"
+        }
+        Some(libc::EBUSY) => "; another program has it: end that one, or give another name",
+        Some(libc::EINVAL) => "; an interface of another kind may have the name: give another one",
+        Some(libc::ENOENT | libc::ENXIO) => "; load the kernel's module tun",
+        Some(libc::ENODEV) => "; give one that `ip link` shows",
+        _ => "",
     }
 }
 

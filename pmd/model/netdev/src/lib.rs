@@ -47,4 +47,14 @@ mod tests {
             assert!(set_up(name, true).is_err());
         }
     }
+
+    /// Whoever runs it: one who may open a packet socket is told that there is no interface.
+    #[test]
+    fn a_refusal_tells_the_way_out() {
+        let error = PacketSocket::open("no-such-one").expect_err("no interface").to_string();
+        assert!(error.contains("`ip link`") || error.contains("CAP_NET_RAW"), "{error}");
+        let error = TapDevice::open("lo").expect_err("another kind").to_string();
+        let ways = ["give another one", "CAP_NET_ADMIN", "module tun"];
+        assert!(ways.iter().any(|way| error.contains(way)), "{error}");
+    }
 }
