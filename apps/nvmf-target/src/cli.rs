@@ -118,10 +118,10 @@ pub struct BenchArgs {
     #[arg(long, value_name = "DEVICE", default_value = "model")]
     pub device: String,
     /// Own address and its prefix length, such as 192.0.2.2/24
-    #[arg(long, value_name = "ADDRESS/BITS", default_value = "192.0.2.2/24")]
+    #[arg(long, value_name = "ADDRESS/BITS", default_value = "192.0.2.2/24", requires = "target")]
     pub address: String,
     /// Largest layer-3 packet: 1280 to 9978
-    #[arg(long, value_name = "BYTES", default_value_t = 1500)]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, requires = "target")]
     pub mtu: u16,
     /// Own name
     #[arg(long, value_name = "NQN", default_value = "nqn.2026-11.org.ferrocx:bench-host")]
@@ -177,6 +177,7 @@ mod tests {
         assert!(parse("nvmf-target stats --socket s --json --prometheus").is_err());
         assert!(parse("nvmf-target --config a.toml doctor --config b.toml").is_err());
         assert!(parse("nvmf-target bench --rw verify").is_ok());
+        assert!(parse("nvmf-target bench --mtu 9000").is_err(), "there is no network");
         assert!(parse("nvmf-target bench 10.0.0.1:4420 --nqn nqn.2014-08.a:b").is_ok());
         assert!(parse("nvmf-target bench 10.0.0.1:4420").is_err());
     }

@@ -1,11 +1,8 @@
 //! An end of a connection: a port brought up for RDMA, and the model behind it if it is one.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::net::IpAddr;
-use std::path::Path as FilePath;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ferrocx_app_common::device::DeviceName;
@@ -157,7 +154,7 @@ impl Models {
     /// What the system or the driver says.
     pub fn start(net: &Net, wait: Wait) -> Result<(Self, [End; 2])> {
         let DeviceName::Model(options) = &net.device else { bail!("{} is no model", net.device) };
-        let capture = net.pcap.as_deref().map(open_capture).transpose()?;
+        let capture = net.pcap.as_deref().map(CaptureFile::create).transpose()?;
         let (here, there) = link(CABLE_BYTES);
         let mut nics = Vec::new();
         let mut transports = Vec::new();
@@ -204,7 +201,7 @@ impl Models {
             }
         }
         if let Some(capture) = self.capture {
-            capture.flush().context("finishing the capture")?;
+            capture.finish()?;
         }
         if refusals > 0 {
             bail!("the model refused {refusals} time(s); -v says what");
@@ -250,14 +247,6 @@ fn next_address(subnet: Subnet) -> Subnet {
         IpAddr::V6(ip) => IpAddr::V6(ip.to_bits().wrapping_add(1).into()),
     };
     Subnet { address, ..subnet }
-}
-
-fn open_capture(path: &FilePath) -> Result<CaptureFile> {
-    let place = || format!("cannot write the capture to {}", path.display());
-    let file = File::create(path).with_context(place)?;
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let start_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
-    CaptureFile::new(BufWriter::new(file), start_ns).with_context(place)
 }
 
 #[cfg(test)]

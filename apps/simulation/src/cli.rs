@@ -1,13 +1,11 @@
 //! The program: one seed or many, and what is shown of one that fails.
 
-use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::BufWriter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Parser;
 use ferrocx_model::wire::CaptureFile;
 
@@ -135,12 +133,10 @@ fn show(args: &Args, plan: &Plan, is_asked: bool) -> anyhow::Result<()> {
 }
 
 fn captured(plan: &Plan, path: &Path) -> anyhow::Result<crate::Outcome> {
-    let wrong = || format!("cannot write {}", path.display());
-    let file = File::create(path).with_context(wrong)?;
-    let capture = CaptureFile::new(BufWriter::new(file), 0).with_context(wrong)?;
+    let capture = CaptureFile::create_at(path, 0)?;
     let options = Options { timeline: true, capture: Some(capture.clone()) };
     let outcome = run(plan, &options);
-    capture.flush().with_context(wrong)?;
+    capture.finish()?;
     Ok(outcome)
 }
 

@@ -3,10 +3,8 @@
 
 use std::{
     fmt,
-    fs::File,
-    io::BufWriter,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -35,8 +33,6 @@ use crate::{
 const LINK_BYTES: usize = 1 << 20;
 /// Refusals of the model that are logged at the end, newest first.
 const LAST_REFUSALS: usize = 4;
-/// Buffer of the capture file.
-const CAPTURE_BUFFER_BYTES: usize = 1 << 20;
 
 /// A generator that gets nothing back for this long has lost the rest.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -149,7 +145,7 @@ impl LinkPartners {
     /// # Errors
     /// A wire that cannot be opened, a capture that cannot be written, a core that does not exist.
     pub fn open(config: &Config, lcores: &Lcores, core: usize, wait: Wait) -> Result<Self> {
-        let capture = config.pcap.as_deref().map(open_capture).transpose()?;
+        let capture = config.pcap.as_deref().map(CaptureFile::create).transpose()?;
         let mut sources = Sources::default();
         let mut wires = open_wires(config, capture.as_ref(), &mut sources)?;
         let mut nics = Vec::new();
@@ -297,11 +293,7 @@ impl LinkPartners {
             }
         }
         if let Some(capture) = self.capture.take() {
-            capture.flush().context("finishing the capture")?;
-            if capture.lost() > 0 {
-                let lost = capture.lost();
-                return Err(anyhow!("{lost} frames are missing in the capture; is the disk full?"));
-            }
+            capture.finish()?;
         }
         Ok(())
     }
@@ -347,15 +339,6 @@ fn report_of(port: &PortSpec) -> LinkPartnerReport {
         DeviceName::Pci(_) => String::new(),
     };
     LinkPartnerReport { wire, ..LinkPartnerReport::default() }
-}
-
-fn open_capture(path: &std::path::Path) -> Result<CaptureFile> {
-    let place = || format!("cannot write the capture to {}", path.display());
-    let file = File::create(path).with_context(place)?;
-    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let start_ns = u64::try_from(since_1970.as_nanos()).unwrap_or(0);
-    let out = BufWriter::with_capacity(CAPTURE_BUFFER_BYTES, file);
-    CaptureFile::new(out, start_ns).with_context(place)
 }
 
 /// The wires of all ports, captured if asked.

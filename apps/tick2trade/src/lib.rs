@@ -143,7 +143,11 @@ fn cores_of_two(args: &cli::Measure) -> Result<Option<[CoreId; 2]>> {
         [engine, exchange] if named.iter().all(|core| known.contains(core)) => {
             Ok(Some([engine, exchange]))
         }
-        _ => bail!("--cores takes two of {}, such as 2,3", operate::listed(&known)),
+        _ => bail!(
+            "--cores {}: give two of those that this process may use, {}",
+            operate::listed(&named),
+            operate::listed(&known)
+        ),
     }
 }
 

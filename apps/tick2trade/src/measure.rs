@@ -287,16 +287,14 @@ fn in_memory(plan: &Plan) -> Result<Run> {
     let mut near: Box<dyn Wire> = Box::new(near);
     let mut file = None;
     if let Some(path) = &plan.pcap {
-        let out = std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
-        let now = ferrocx::ClockSource::Realtime.now_ns();
-        let capture = CaptureFile::new(std::io::BufWriter::new(out), now)?;
+        let capture = CaptureFile::create(path)?;
         near = Box::new(Capture::new(near, &capture, "trader")?);
         file = Some(capture);
     }
     let config = venue_config(plan);
     let run = on_queues(plan, trader_config(&config), near, far);
     if let Some(file) = file {
-        file.flush()?;
+        file.finish()?;
     }
     run
 }

@@ -193,8 +193,7 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
     let stopped = serve(&stop, served);
     drop(made);
     if let Some(capture) = capture {
-        capture.flush().context("the capture is incomplete")?;
-        anyhow::ensure!(capture.lost() == 0, "{} frames are not captured", capture.lost());
+        capture.finish()?;
     }
     anyhow::ensure!(stopped.is_empty(), "models stopped: {}; the log says why", stopped.join(", "));
     Ok(())

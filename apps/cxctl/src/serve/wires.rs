@@ -1,12 +1,8 @@
 //! What the ports are plugged into, from the command line.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::PathBuf;
 use std::str::FromStr;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
 use clap::Args;
 use ferrocx_model::wire::{
     Capture, CaptureFile, Impair, ImpairConfig, Link, PacketWire, SplitMix64, Switch, TapWire,
@@ -74,7 +70,7 @@ impl WireOptions {
     pub(super) fn build(&self, ports: &[(String, [u8; 6])]) -> anyhow::Result<Wires> {
         let given = self.wires.len();
         anyhow::ensure!(given <= ports.len(), "{given} wires for {} ports", ports.len());
-        let capture = self.capture.as_ref().map(open).transpose()?;
+        let capture = self.capture.as_deref().map(CaptureFile::create).transpose()?;
         let mut wires: Vec<Option<Box<dyn Wire>>> = Vec::new();
         let mut far_end: Option<Link> = None;
         let switch = Switch::new(CABLE_BYTES);
@@ -154,14 +150,6 @@ pub(super) struct Wires {
     pub(super) neighbours: Vec<Vec<usize>>,
     /// The capture, to be flushed at the end.
     pub(super) capture: Option<CaptureFile>,
-}
-
-/// A capture whose times are the wall clock's.
-fn open(path: &PathBuf) -> anyhow::Result<CaptureFile> {
-    let file = File::create(path).with_context(|| format!("capture {}", path.display()))?;
-    let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let start_ns = u64::try_from(start.as_nanos()).unwrap_or(0);
-    Ok(CaptureFile::new(BufWriter::new(file), start_ns)?)
 }
 
 #[cfg(test)]

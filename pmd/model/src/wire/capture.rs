@@ -8,17 +8,19 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use pcap_file::DataLink;
 use pcap_file::pcapng::blocks::enhanced_packet::{EnhancedPacketBlock, EnhancedPacketOption};
 use pcap_file::pcapng::blocks::interface_description::{
     InterfaceDescriptionBlock, InterfaceDescriptionOption,
 };
 use pcap_file::pcapng::{Block, PcapNgBlock, PcapNgWriter};
+use pcap_file::{DataLink, PcapError};
 
 use super::{Fcs, Received, Wire, room};
 
@@ -30,14 +32,42 @@ const CRC_ERROR: u32 = 1 << 24;
 /// Timestamps count nanoseconds: 10^-9 s.
 const NANOSECONDS: u8 = 9;
 
-/// Reason for which a capture could not be started.
+/// Bytes that a file's frames wait in until they are written together.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// Reason for which a capture is not what it should be.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the capture: {0}")]
-pub struct CaptureError(#[from] pcap_file::PcapError);
+pub enum CaptureError {
+    /// The system's.
+    #[error("{name} cannot be written: {source}")]
+    Write {
+        /// Which: `capture`, and its path if it has one.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Frames could not be written while they passed.
+    #[error("{lost} frames are missing in {name}; is the disk full?")]
+    Lost {
+        /// Which: `capture`, and its path if it has one.
+        name: String,
+        /// How many.
+        lost: u64,
+    },
+}
+
+/// The system's reason, without the words around it.
+fn reason(error: PcapError) -> io::Error {
+    match error {
+        PcapError::IoError(error) => error,
+        other => io::Error::other(other),
+    }
+}
 
 type Writer = PcapNgWriter<Box<dyn Write + Send>>;
 
 struct Shared {
+    name: String,
     writer: Mutex<Writer>,
     start_ns: u64,
     /// Each block is flushed.
@@ -70,7 +100,32 @@ impl CaptureFile {
     ///
     /// [`CaptureError`] when the header cannot be written.
     pub fn new(out: impl Write + Send + 'static, start_ns: u64) -> Result<Self, CaptureError> {
-        Self::start(out, start_ns, false)
+        Self::start("capture".into(), out, start_ns, false)
+    }
+
+    /// Starts a capture in a new file, or in place of what one holds; model time 0 is now.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError`] when the file cannot be made.
+    pub fn create(path: &Path) -> Result<Self, CaptureError> {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::create_at(path, u64::try_from(since_1970.as_nanos()).unwrap_or(0))
+    }
+
+    /// As [`CaptureFile::create`]; model time 0 is `start_ns` nanoseconds after 1970.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError`] when the file cannot be made.
+    pub fn create_at(path: &Path, start_ns: u64) -> Result<Self, CaptureError> {
+        let name = format!("capture {}", path.display());
+        match File::create(path) {
+            Ok(file) => {
+                Self::start(name, BufWriter::with_capacity(BUFFER_BYTES, file), start_ns, false)
+            }
+            Err(source) => Err(CaptureError::Write { name, source }),
+        }
     }
 
     /// As [`CaptureFile::new`], and flushes the writer behind each frame: for files that somebody
@@ -80,17 +135,23 @@ impl CaptureFile {
     ///
     /// [`CaptureError`] when the header cannot be written.
     pub fn live(out: impl Write + Send + 'static, start_ns: u64) -> Result<Self, CaptureError> {
-        Self::start(out, start_ns, true)
+        Self::start("capture".into(), out, start_ns, true)
     }
 
     fn start(
+        name: String,
         out: impl Write + Send + 'static,
         start_ns: u64,
         is_live: bool,
     ) -> Result<Self, CaptureError> {
         let out: Box<dyn Write + Send> = Box::new(out);
+        let writer = match PcapNgWriter::new(out) {
+            Ok(writer) => Mutex::new(writer),
+            Err(error) => return Err(CaptureError::Write { name, source: reason(error) }),
+        };
         let shared = Shared {
-            writer: Mutex::new(PcapNgWriter::new(out)?),
+            name,
+            writer,
             start_ns,
             is_live,
             frames: AtomicU64::new(0),
@@ -111,7 +172,8 @@ impl CaptureFile {
             ],
         };
         let number = u32::try_from(writer.interfaces().len()).unwrap_or(u32::MAX);
-        writer.write_block(&block.into_block())?;
+        let written = writer.write_block(&block.into_block());
+        written.map_err(|error| self.unwritten(reason(error)))?;
         Ok(number)
     }
 
@@ -147,9 +209,26 @@ impl CaptureFile {
     ///
     /// # Errors
     ///
-    /// The writer's error.
-    pub fn flush(&self) -> std::io::Result<()> {
-        self.lock().get_mut().flush()
+    /// [`CaptureError::Write`].
+    pub fn flush(&self) -> Result<(), CaptureError> {
+        self.lock().get_mut().flush().map_err(|error| self.unwritten(error))
+    }
+
+    /// Flushes the writer, and says whether every frame is there.
+    ///
+    /// # Errors
+    ///
+    /// [`CaptureError`].
+    pub fn finish(&self) -> Result<(), CaptureError> {
+        self.flush()?;
+        match self.lost() {
+            0 => Ok(()),
+            lost => Err(CaptureError::Lost { name: self.shared.name.clone(), lost }),
+        }
+    }
+
+    fn unwritten(&self, source: io::Error) -> CaptureError {
+        CaptureError::Write { name: self.shared.name.clone(), source }
     }
 
     fn lock(&self) -> MutexGuard<'_, Writer> {
@@ -231,12 +310,12 @@ mod tests {
     struct Kept(Arc<Mutex<Vec<u8>>>);
 
     impl Write for Kept {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("not poisoned").extend_from_slice(bytes);
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -245,12 +324,12 @@ mod tests {
     struct Full(usize);
 
     impl Write for Full {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::StorageFull)?;
             Ok(bytes.len())
         }
 
-        fn flush(&mut self) -> std::io::Result<()> {
+        fn flush(&mut self) -> io::Result<()> {
             Ok(())
         }
     }
@@ -300,6 +379,11 @@ mod tests {
         }
         wire.flush(0);
         assert_eq!((file.frames(), file.lost()), (0, 3));
+        let said = file.finish().expect_err("three are not there").to_string();
+        assert_eq!(said, "3 frames are missing in capture; is the disk full?");
+        let path = Path::new("/no/such/folder/a.pcapng");
+        let said = CaptureFile::create(path).expect_err("no folder").to_string();
+        assert!(said.starts_with("capture /no/such/folder/a.pcapng cannot be written: "), "{said}");
         assert!((0..3).all(|_| far.receive(0).is_some()));
     }
 }
