@@ -8,7 +8,7 @@ mod common;
 use arbitrary::{Result, Unstructured};
 use common::roce::{Peer, RC, Target, TestQp, Work, work};
 use common::{input, words};
-use ferrocx_fuzz::word;
+use ferrocx_fuzz::{REACHED_BYTES, word};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
 use ferrocx_model::wire::{Wire, link};
@@ -18,9 +18,6 @@ use libfuzzer_sys::fuzz_target;
 const UMR: u32 = 0x25;
 /// Keys that a sequence has at most.
 const KEYS: usize = 8;
-/// Bytes that requests lead to: beyond the addresses and lengths that a sequence chooses, so that
-/// none writes over the queues, whose requests and completions are counted.
-const REACHED_BYTES: usize = 256 << 10;
 
 fuzz_target!(|data: &[u8]| {
     // Running out of input ends the sequence.

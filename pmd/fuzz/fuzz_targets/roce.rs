@@ -7,7 +7,7 @@ mod common;
 
 use arbitrary::{Result, Unstructured};
 use common::roce::{Peer, RC, Target, TestQp, UC, UD, Work};
-use ferrocx_fuzz::word;
+use ferrocx_fuzz::{REACHED_BYTES, word};
 use ferrocx_model::roce::bth::Header;
 use ferrocx_model::roce::packet::{IpPair, Path, seal};
 use ferrocx_model::roce::psn::Psn;
@@ -25,6 +25,7 @@ fuzz_target!(|data: &[u8]| {
 fn sequence(u: &mut Unstructured<'_>) -> Result<()> {
     let (near, mut far) = link(1 << 18);
     let mut peer = Peer::new(1, near);
+    peer.memory = peer.host.heap.alloc(REACHED_BYTES, 4096).expect("room");
     let mut qps = [RC, UC, UD].map(|service| {
         let qp = peer.create_qp(service);
         let to = Target {

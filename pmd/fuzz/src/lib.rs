@@ -13,6 +13,10 @@ const MACS: [u8; 12] = [0x02, 0xfe, 0x0c, 0, 0, 1, 2, 0, 0, 0, 0, 9];
 const ROCE_PORT: [u8; 2] = [0x12, 0xb7];
 const UDP: u8 = 17;
 
+/// Bytes of memory that requests are led to: more than addresses and lengths that are near it
+/// reach, so that none writes over the queues behind it, whose requests and completions are counted.
+pub const REACHED_BYTES: usize = 256 << 10;
+
 /// Any bytes, at most `most`.
 pub fn bytes(u: &mut Unstructured<'_>, most: usize) -> Result<Vec<u8>> {
     let len = u.arbitrary_len::<u8>()?.min(most);
