@@ -170,8 +170,8 @@ impl Control {
         Ok(())
     }
 
-    /// As [`Control::add_subsystem`]; the files that were made for it, which go with what is
-    /// returned unless they are kept.
+    /// Offers a subsystem with its namespaces, all of it or nothing. Returns the files that were
+    /// made for it: they go unless they are kept.
     pub(crate) fn offer(&mut self, config: &SubsystemConfig) -> Result<Vec<NewFile>> {
         let offered = Subsystem::new(&config.nqn, &config.serial)
             .for_hosts(config.hosts.clone())
@@ -217,7 +217,7 @@ impl Control {
         Ok(())
     }
 
-    /// As [`Control::add_namespace`]; the file, if it was made for it.
+    /// Offers a namespace. Returns its file if that was made for it: it goes unless it is kept.
     fn try_add(&mut self, nqn: &str, config: &NamespaceConfig) -> Result<Option<NewFile>> {
         let place = || format!("namespace {} of {nqn}", config.nsid);
         self.put_namespace(nqn, config).with_context(place)

@@ -147,22 +147,28 @@ pub(crate) fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) 
     let is_new = found.is_err_and(|error| error.kind() == ErrorKind::NotFound)
         && config.len_bytes.is_some()
         && !config.read_only;
-    options.create_new(is_new);
+    options.create(is_new);
     flags.set(OFlags::EXCL, is_device && !config.read_only);
     options.custom_flags(flags.bits() as i32);
     let mut file = options.open(path).map_err(|error| match error.raw_os_error() {
         Some(INVALID) if is_direct => {
+            // Which the system finds out once it has made it.
+            if is_new {
+                let _ = fs::remove_file(path);
+            }
             anyhow!("its file system has no O_DIRECT; give direct = false")
         }
         Some(BUSY) => anyhow!("it is mounted, or part of another device; take it out of there"),
         _ => error.into(),
     })?;
-    let new_file = is_new.then(|| NewFile(Some(path.to_owned())));
+    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
+    // Not before it is ours. Where a link leads, if it is one.
+    let made = || fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let new_file = is_new.then(|| NewFile(Some(made())));
     // A system older than Linux 6.1 does not say.
     if is_direct && let Ok(found) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
         check_pieces(found.stx_dio_offset_align, 1 << config.block_shift)?;
     }
-    flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
     if let Some(wanted) = config.len_bytes {
         grow(&file, wanted, config.read_only)?;
     }

@@ -235,8 +235,10 @@ fn a_file_that_was_made_for_a_namespace_that_is_refused_goes_again() {
     let (new, none) = (folder.path().join("new"), folder.path().join("none"));
     let left = || fs::read_dir(folder.path()).unwrap().count();
     with_target("", "", |here| {
-        let file = |nsid: u32, path: &Path, size: Option<&str>| json!({"nsid": nsid, "backend": "file", "path": path, "size": size, "direct": false});
-        let both = [file(1, &new, Some("64KiB")), file(2, &none, None)];
+        let made = json!({"nsid": 1, "backend": "file", "path": new, "direct": false,
+            "size": "64KiB"});
+        let not_there = json!({"nsid": 2, "backend": "file", "path": none, "direct": false});
+        let both = [made, not_there];
         let both = json!({"nqn": "nqn.2014-08.a:b", "namespace": both});
         let refused = here.refused("subsystem.add", both);
         assert!(refused.contains("none"), "{refused}");

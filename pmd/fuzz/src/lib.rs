@@ -14,7 +14,7 @@ const ROCE_PORT: [u8; 2] = [0x12, 0xb7];
 const UDP: u8 = 17;
 
 /// Bytes of memory that requests are led to: more than addresses and lengths that are near it
-/// reach, so that none writes over the queues behind it, whose requests and completions are counted.
+/// reach, so that none writes over the queues behind it, whose completions are counted.
 pub const REACHED_BYTES: usize = 256 << 10;
 
 /// Any bytes, at most `most`.

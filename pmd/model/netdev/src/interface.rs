@@ -28,8 +28,8 @@ impl NetdevError {
 fn way_out(source: &io::Error) -> &'static str {
     match source.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => {
-            "; a TAP device needs CAP_NET_ADMIN, an interface's frames CAP_NET_RAW: run as root, or \
-             give the program that"
+            "; a TAP device needs CAP_NET_ADMIN, an interface's frames CAP_NET_RAW: run as root, \
+             or give the program that"
         }
         Some(libc::EBUSY) => "; another program has it: end that one, or give another name",
         Some(libc::EINVAL) => "; an interface of another kind may have the name: give another one",

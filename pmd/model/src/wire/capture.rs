@@ -113,7 +113,8 @@ impl CaptureFile {
         Self::create_at(path, u64::try_from(since_1970.as_nanos()).unwrap_or(0))
     }
 
-    /// As [`CaptureFile::create`]; model time 0 is `start_ns` nanoseconds after 1970.
+    /// Starts a capture in a new file, or in place of what one holds; model time 0 is `start_ns`
+    /// nanoseconds after 1970.
     ///
     /// # Errors
     ///
