@@ -414,10 +414,13 @@ impl HostQueue {
     pub fn wait(&mut self, limit: Duration) -> Result<Cqe, HostError> {
         let start = Instant::now();
         loop {
-            if let Some(cqe) = self.poll()? {
-                return Ok(cqe);
+            // First: what the target answered before it ended the queue has come by then.
+            let is_there = self.look_after();
+            match self.poll() {
+                Ok(Some(cqe)) => return Ok(cqe),
+                Ok(None) => is_there?,
+                Err(error) => return Err(is_there.err().unwrap_or(error)),
             }
-            self.look_after()?;
             if start.elapsed() > limit {
                 return Err(HostError::Silent(limit));
             }
