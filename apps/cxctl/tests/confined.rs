@@ -37,6 +37,14 @@ impl Server {
         texts.filter_map(mode).collect()
     }
 
+    fn until_confined(&self) {
+        until("every thread has a filter", || {
+            let modes = self.modes();
+            // The main one, the handler of signals, a device, its socket, status, control.
+            modes.len() >= 6 && modes.iter().all(|mode| mode == "2")
+        });
+    }
+
     /// Lets it have so many descriptors from now on; how many it might have until then.
     fn limit_descriptors(&self, current: Option<u64>) -> Option<u64> {
         let pid = Some(Pid::from_child(&self.0));
@@ -83,11 +91,7 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 fn every_thread_of_a_server_is_confined_and_it_serves() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(dir.path(), &[]);
-    until("every thread has a filter", || {
-        let modes = server.modes();
-        // The main one, the handler of signals, a device, its socket, status, control.
-        modes.len() >= 6 && modes.iter().all(|mode| mode == "2")
-    });
+    server.until_confined();
     for _ in 0..2 {
         let mut client = Client::new(&dir.path().join("socket")).expect("served");
         let mut ids = [0; 4];
@@ -130,10 +134,7 @@ fn an_unconfined_server_says_why() {
 fn a_server_without_descriptors_waits_for_one_and_serves_then() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(dir.path(), &[]);
-    until("every thread has a filter", || {
-        let modes = server.modes();
-        modes.len() >= 6 && modes.iter().all(|mode| mode == "2")
-    });
+    server.until_confined();
     let path = |name: &str| dir.path().join(name);
     let ask = |socket: &Path| {
         let mut ids = [0; 4];

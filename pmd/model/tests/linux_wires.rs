@@ -183,7 +183,7 @@ fn frames_that_a_veth_leaves_uncut_are_cut() {
         assert!(is_right(&frame));
         let sliced = SlicedPacket::from_ethernet(&frame).expect("a packet");
         let segment = tcp(&sliced).expect("TCP");
-        // The answer was lost, as any frame may be.
+        // It asks again: the kernel has lost the answer, for the wire counts what is refused.
         if segment.syn() {
             send(&mut wire, &answer);
         }
@@ -195,5 +195,6 @@ fn frames_that_a_veth_leaves_uncut_are_cut() {
         got += segment.payload().len();
     }
     assert!(wire.stats().cut > 0, "the kernel sent nothing uncut");
+    assert_eq!(wire.stats().refused, 0, "every answer of ours was taken");
     client.join().expect("no panic").expect("written");
 }
