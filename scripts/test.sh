@@ -317,10 +317,15 @@ run_step() {
         ;;
     *)
         echo "FAILED with $status ($took), log $log:"
-        tail -n 60 "$log" | sed 's/^/    /'
+        { broken_tests "$log" && echo; tail -n 60 "$log"; } | sed 's/^/    /'
         failed+=("$name")
         ;;
     esac
+}
+
+# broken_tests LOG: what the tests that broke in a log of cargo's printed, with their names.
+broken_tests() {
+    awk '/^failures:$/ { on = 1 } on && n++ < 200; /^test result:/ { on = 0 }' "$1"
 }
 
 # Tests that passed without testing, because this machine lacks something.
@@ -346,7 +351,10 @@ summary() {
         line=$(skipped_tests)
         [ -z "$line" ] || printf 'tests that skipped themselves (count, reason):\n%s\n' "$line"
     fi
-    for line in "${failed[@]}"; do echo "failed: $line"; done
+    for line in "${failed[@]}"; do
+        echo "failed: $line"
+        broken_tests "$logs/$line.log" | sed 's/^/    /'
+    done
     for line in "${skipped[@]}"; do echo "skipped: $line"; done
     for line in "${second[@]}"; do echo "passed at the second try: $line"; done
     echo "$((SECONDS / 60)) min $((SECONDS % 60)) s, $(processors "${wanted[@]}") s of processors"
