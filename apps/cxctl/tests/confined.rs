@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -135,33 +135,36 @@ fn a_server_without_descriptors_waits_for_one_and_serves_then() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(dir.path(), &[]);
     server.until_confined();
-    let path = |name: &str| dir.path().join(name);
-    let ask = |socket: &Path| {
+    let ask = |socket: PathBuf| {
         let mut ids = [0; 4];
-        let mut client = Client::new(socket).expect("served, in the end");
+        let mut client = Client::new(&socket).expect("served, in the end");
         client.region_read(CONFIG_SPACE, 0, &mut ids).expect("an answer");
         assert_eq!(ids, [0xb3, 0x15, 0x17, 0x10]);
     };
-    let read = |mut stream: UnixStream| {
+    let read = |status: PathBuf| {
         let mut document = String::new();
+        let mut stream = UnixStream::connect(status).expect("it listens");
         stream.read_to_string(&mut document).expect("a document");
         assert!(document.contains("\"memory\""), "{document}");
     };
-    // New ones have to be below the limit, and its first three are taken. Who waits in accept() has
-    // one for the next client already.
+    // New ones have to be below the limit, and its first three are taken. A thread that waits in
+    // accept() already has one for its next client, so of two clients one may be served.
     let before = server.limit_descriptors(Some(3));
-    ask(&path("socket"));
-    read(UnixStream::connect(path("status")).expect("it listens"));
-    let status = UnixStream::connect(path("status")).expect("it listens");
-    let socket = path("socket");
-    let client = std::thread::spawn(move || ask(&socket));
+    let (socket, status) = (dir.path().join("socket"), dir.path().join("status"));
+    let clients = [(); 2].map(|()| {
+        let (socket, status) = (socket.clone(), status.clone());
+        [std::thread::spawn(move || ask(socket)), std::thread::spawn(move || read(status))]
+    });
     let (ticks, start) = (server.ticks(), Instant::now());
     std::thread::sleep(Duration::from_secs(1));
     let (ticks, ms) = (server.ticks() - ticks, start.elapsed().as_millis() as u64);
     assert!(ticks * 10 < ms / 4, "{ticks} ticks in {ms} ms");
-    assert!(!client.is_finished());
+    for of in [0, 1] {
+        assert!(clients.iter().any(|it| !it[of].is_finished()), "both were served");
+    }
     server.limit_descriptors(before);
-    read(status);
-    client.join().expect("served");
+    for client in clients.into_iter().flatten() {
+        client.join().expect("served");
+    }
     server.end();
 }
