@@ -49,7 +49,11 @@ const LIBRARIES: &[Row] = &[
         normal: &["ferrocx-core", "ferrocx-prm", "ferrocx-bus", "ferrocx-mempool", "ferrocx-net"],
         dev: &["ferrocx-model", "ferrocx-heapcount"],
     },
-    Row { name: "ferrocx-uring", normal: &["ferrocx-verbs-lite"], dev: &["ferrocx"] },
+    Row {
+        name: "ferrocx-uring",
+        normal: &["ferrocx-mempool", "ferrocx-verbs-lite"],
+        dev: &["ferrocx"],
+    },
     // The C interface: it chooses the device at run time, as applications do.
     Row {
         name: "ferrocx-verbs-abi",

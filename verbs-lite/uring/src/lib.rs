@@ -8,13 +8,17 @@
 //!   what has ended without any.
 //! - What a request holds stays in the ring until the kernel has ended it, whoever forgets what.
 //!
+//! - The kernel is given files and memory once, where it takes them ([`Ring::register`]), and then
+//!   need not look up a descriptor and pages for each request.
+//!
 //! # What it does not do
 //!
-//! No registered buffers and files, no polling by the kernel, no vectors. Linux 5.6 and later.
+//! No polling by the kernel, no vectors. Linux 5.6 and later; 5.19 and later for a table of files.
 //!
 //! # Limits
 //!
-//! Requests under way: what [`Ring::new`] was told, 1 to 4096.
+//! Requests under way: what [`Ring::new`] was told, 1 to 4096. Files that the kernel has in its
+//! table: [`TABLE_FILES`]; those beyond, and all where it has none, go by their descriptors.
 #![deny(unsafe_code)]
 
 #[expect(unsafe_code, reason = "the kernel reads and writes where these entries say")]
@@ -24,9 +28,13 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 
-use ferrocx_verbs_lite::Buf;
-use queue::Queue;
+use ferrocx_verbs_lite::{Buf, Memory};
+use queue::{Queue, Target};
+
+/// Files of a [`Ring`] that the kernel looks up in a table of the ring's.
+pub const TABLE_FILES: usize = 64;
 
 /// A file of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,6 +95,8 @@ struct Opened {
     file: Option<File>,
     under_way: usize,
     is_leaving: bool,
+    /// It has the place of its number in the kernel's table of files.
+    is_in_table: bool,
 }
 
 /// A request under way.
@@ -107,21 +117,13 @@ pub struct Ring {
     held: Vec<Option<Held>>,
     free: Vec<usize>,
     files: Vec<Opened>,
+    /// Files for which the kernel has places in its table: 0 if it keeps none.
+    table: usize,
     under_way: usize,
     /// Places of requests that the kernel was not told of, in order.
     unsubmitted: VecDeque<usize>,
     /// What the kernel said when it refused to be told anything.
     broken: Option<i32>,
-}
-
-impl Opened {
-    /// The kernel has the file's number in its requests, so that must not be another's before they
-    /// have ended.
-    fn close_if_unused(&mut self) {
-        if self.is_leaving && self.under_way == 0 {
-            self.file = None;
-        }
-    }
 }
 
 impl Ring {
@@ -133,31 +135,44 @@ impl Ring {
     pub fn new(requests: u32) -> io::Result<Self> {
         let requests = requests.clamp(1, 4096);
         let count = requests as usize;
+        let queue = Queue::new(requests)?;
+        let table = queue.keep_files(TABLE_FILES as u32).map_or(0, |()| TABLE_FILES);
         Ok(Self {
-            queue: Queue::new(requests)?,
+            queue,
             held: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             files: Vec::new(),
+            table,
             under_way: 0,
             unsubmitted: VecDeque::with_capacity(count),
             broken: None,
         })
     }
 
+    /// Has the kernel look up the pages of memory once: requests whose [`Buf`] lies in it need no
+    /// look at them any more. Others go on as before. The memory stays where it is as long as the
+    /// ring.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says, and then nothing has changed: `ENOMEM` where the pages are more than
+    /// the process may lock (`RLIMIT_MEMLOCK`, without `CAP_IPC_LOCK`), `EBUSY` for a second call.
+    pub fn register(&mut self, memory: &[&Memory]) -> io::Result<()> {
+        self.queue.register(memory.iter().map(|it| Arc::clone(it.region())).collect())
+    }
+
     /// Adds a file, which the ring keeps open until [`Ring::remove`].
     pub fn add(&mut self, file: File) -> FileId {
-        let opened = Opened { file: Some(file), under_way: 0, is_leaving: false };
         let free = self.files.iter().position(|it| it.file.is_none());
-        match free {
-            Some(place) => {
-                self.files[place] = opened;
-                FileId(place)
-            }
-            None => {
-                self.files.push(opened);
-                FileId(self.files.len() - 1)
-            }
+        let place = free.unwrap_or(self.files.len());
+        let is_in_table =
+            place < self.table && self.queue.put_file(place as u32, Some(file.as_raw_fd())).is_ok();
+        let opened = Opened { file: Some(file), under_way: 0, is_leaving: false, is_in_table };
+        match self.files.get_mut(place) {
+            Some(free) => *free = opened,
+            None => self.files.push(opened),
         }
+        FileId(place)
     }
 
     /// Takes a file away: requests for it are refused from now on, and it is closed when those
@@ -165,8 +180,25 @@ impl Ring {
     pub fn remove(&mut self, file: FileId) {
         if let Some(opened) = self.files.get_mut(file.0) {
             opened.is_leaving = true;
-            opened.close_if_unused();
+            self.close_if_unused(file.0);
         }
+    }
+
+    /// The kernel has the file's number in its requests, so that must not be another's before they
+    /// have ended.
+    fn close_if_unused(&mut self, place: usize) {
+        let Some(opened) = self.files.get_mut(place) else { return };
+        if !opened.is_leaving || opened.under_way > 0 || opened.file.is_none() {
+            return;
+        }
+        if opened.is_in_table
+            && let Err(error) = self.queue.put_file(place as u32, None)
+        {
+            // The place is the file's for as long as the ring, so it is no other's.
+            tracing::error!(%error, "io_uring keeps a file that was removed");
+            return;
+        }
+        opened.file = None;
     }
 
     /// Takes a request; it is given back when all places are taken.
@@ -177,13 +209,17 @@ impl Ring {
     pub fn push(&mut self, token: u64, file: FileId, request: Request) -> Result<(), Request> {
         let Some(place) = self.free.pop() else { return Err(request) };
         let opened = self.files.get_mut(file.0).filter(|it| !it.is_leaving);
-        let Some(Opened { file: Some(opened), under_way, .. }) = opened else {
+        let Some(Opened { file: Some(opened), under_way, is_in_table, .. }) = opened else {
             self.free.push(place);
             return Err(request);
         };
         *under_way += 1;
         if self.broken.is_none() {
-            self.queue.push(opened.as_raw_fd(), place as u64, &request);
+            let target = match *is_in_table {
+                true => Target::Place(file.0 as u32),
+                false => Target::Fd(opened.as_raw_fd()),
+            };
+            self.queue.push(target, place as u64, &request);
         }
         let (buf, len) = match request {
             Request::Read { to: buf, .. } | Request::Write { from: buf, .. } => {
@@ -245,7 +281,7 @@ impl Ring {
         let Held { token, file, buf, len } = self.held.get_mut(place)?.take()?;
         if let Some(opened) = self.files.get_mut(file) {
             opened.under_way -= 1;
-            opened.close_if_unused();
+            self.close_if_unused(file);
         }
         self.free.push(place);
         self.under_way -= 1;

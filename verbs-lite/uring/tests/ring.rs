@@ -1,18 +1,29 @@
 //! A file by io_uring, from and to memory of a port of the model.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrocx::verbs::{Access, Memory, Mr};
 use ferrocx::{Port, RegionConfig};
-use ferrocx_uring::{Done, Request, Ring};
+use ferrocx_uring::{Done, Request, Ring, TABLE_FILES};
 
-fn memory(port: &Port) -> Mr {
+fn memory(port: &Port) -> (Arc<Memory>, Mr) {
     let context = port.rdma().unwrap();
     let config = RegionConfig { len_bytes: 65536, ..RegionConfig::default() };
-    let memory: Arc<Memory> = Memory::alloc(&context, &config).unwrap();
-    context.alloc_pd().unwrap().reg_mr(&memory, 0..65536, Access::LOCAL_WRITE).unwrap()
+    let memory = Memory::alloc(&context, &config).unwrap();
+    let pd = context.alloc_pd().unwrap();
+    let mr = pd.reg_mr(&memory, 0..65536, Access::LOCAL_WRITE).unwrap();
+    (memory, mr)
+}
+
+/// A ring for four requests; `None`, and it is said, where there is no io_uring.
+fn ring() -> Option<Ring> {
+    Ring::new(4).inspect_err(|error| println!("skipped: no io_uring here: {error}")).ok()
 }
 
 /// Waits for the next request that ends.
@@ -29,16 +40,10 @@ fn wait(ring: &mut Ring) -> Done {
 #[test]
 fn bytes_go_to_the_file_and_come_back() {
     let port = Port::open("model:net=uring").unwrap();
-    let mr = memory(&port);
+    let (_, mr) = memory(&port);
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&[1; 8192]).unwrap();
-    let mut ring = match Ring::new(4) {
-        Ok(ring) => ring,
-        Err(error) => {
-            println!("skipped: no io_uring here: {error}");
-            return;
-        }
-    };
+    let Some(mut ring) = ring() else { return };
     let seen = file.try_clone().unwrap();
     let id = ring.add(file);
     let mut from = mr.buf(0..4096).unwrap();
@@ -88,4 +93,60 @@ fn bytes_go_to_the_file_and_come_back() {
     ring.submit();
     drop(ring);
     assert_eq!(mr.buf(0..4096).unwrap().to_vec()[..], bytes[..4096]);
+}
+
+/// Every kind of request by memory that the kernel keeps and by memory that it does not, on files
+/// that it has in its table and on those beyond.
+#[test]
+fn what_the_kernel_keeps_and_what_it_does_not_are_served_alike() {
+    let port = Port::open("model:net=uring-kept").unwrap();
+    let (memory, kept) = self::memory(&port);
+    let (_, other) = self::memory(&port);
+    let Some(mut ring) = ring() else { return };
+    ring.register(&[&memory]).unwrap();
+    assert_eq!(ring.register(&[&memory]).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    drop(memory);
+    let file = || {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[5; 8192]).unwrap();
+        file
+    };
+    let all: Vec<_> = (0..TABLE_FILES + 2).map(|_| ring.add(file())).collect();
+    for &id in [all[0], all[TABLE_FILES - 1], all[TABLE_FILES], all[TABLE_FILES + 1]].iter() {
+        for (name, mr) in [(1, &kept), (2, &other)] {
+            let mut from = mr.buf(8192..12288).unwrap();
+            from.copy_in(0, &[name; 4096]).unwrap();
+            ring.push(1, id, Request::Write { from, offset: 4096, is_durable: true }).unwrap();
+            wait(&mut ring).result.unwrap();
+            ring.push(2, id, Request::Flush).unwrap();
+            wait(&mut ring).result.unwrap();
+            let mut to = mr.buf(57344..65536).unwrap();
+            to.copy_in(0, &[0; 8192]).unwrap();
+            ring.push(3, id, Request::Read { to, offset: 0 }).unwrap();
+            let read = wait(&mut ring).buf.unwrap().to_vec();
+            assert_eq!((&read[..4096], &read[4096..]), (&[5; 4096][..], &[name; 4096][..]));
+        }
+    }
+    // A place of the table that another file takes over.
+    ring.remove(all[3]);
+    let mut newer = tempfile::tempfile().unwrap();
+    newer.write_all(&[6; 4096]).unwrap();
+    assert_eq!(ring.add(newer), all[3]);
+    ring.push(4, all[3], Request::Read { to: kept.buf(0..4096).unwrap(), offset: 0 }).unwrap();
+    assert_eq!(wait(&mut ring).buf.unwrap().to_vec(), [6; 4096]);
+}
+
+/// A file of the table is closed when its last request has ended, not when the ring goes.
+#[test]
+fn a_file_that_was_removed_is_closed() {
+    let Some(mut ring) = ring() else { return };
+    let (mut reader, writer) = UnixStream::pair().unwrap();
+    reader.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let id = ring.add(File::from(OwnedFd::from(writer)));
+    ring.push(1, id, Request::Flush).unwrap();
+    ring.remove(id);
+    // What is no file cannot be synced.
+    assert!(wait(&mut ring).result.is_err());
+    // The end, once nobody has the other side.
+    assert_eq!(reader.read_to_end(&mut Vec::new()).unwrap(), 0);
 }

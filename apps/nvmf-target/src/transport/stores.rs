@@ -112,11 +112,13 @@ impl Server {
             Ready::Direct(backend) => backend,
             Ready::File(it) => {
                 rare.losses = it.losses;
-                let ring = match self.work.ring.take() {
-                    Some(ring) => self.work.ring.insert(ring),
-                    None => self.work.ring.insert(Ring::new(RING_REQUESTS)?),
+                let mut ring = match self.work.ring.take() {
+                    Some(ring) => ring,
+                    None => self.ring()?,
                 };
-                Backend::Outside(Outside::File(ring.add(it.file)))
+                let file = ring.add(it.file);
+                self.work.ring = Some(ring);
+                Backend::Outside(Outside::File(file))
             }
             Ready::Whole(memory) => {
                 rare.whole = Some(memory);
@@ -132,6 +134,20 @@ impl Server {
         }
         self.work.backends[place] = Some(store);
         Ok(())
+    }
+
+    /// A ring that has the buffers of this core, if the kernel takes them.
+    fn ring(&self) -> Result<Ring, ServerError> {
+        let mut ring = Ring::new(RING_REQUESTS)?;
+        if let Err(error) = ring.register(&[&self.pool]) {
+            tracing::warn!(
+                bytes = self.pool.len_bytes(),
+                %error,
+                "io_uring does not keep the buffers of a core, so each request has their pages \
+                 looked up; ENOMEM: raise `ulimit -l` or LimitMEMLOCK="
+            );
+        }
+        Ok(ring)
     }
 
     /// Takes a back end away that no namespace names any more. What is under way on it ends first.
