@@ -145,10 +145,16 @@ taken() {
     until_true 60 has_written "$1" $((before + 16)) || fail "the way by port $1 is not taken"
 }
 
+# discovery_names PORT
+discovery_names() {
+    timeout 60 nvme discover -t rdma -a "$OURS_AT" -s 4420 >/run/named.log &&
+        grep -q "trsvcid: *$1\b" /run/named.log
+}
+
 # A second port, the worse way, under fio: the kernel takes the better one, the other while it is
-# told that there is no way by the first, and the better one again.
+# told that there is no way by the first, and the better one again. A third that comes and goes.
 switched() {
-    local fio
+    local fio port
     must timeout 120 nvme connect -t rdma -a "$OURS_AT" -s 4421 -n "$NQN" -i 1
     until_true 30 way_is 4421 non-optimized || fail 'the kernel does not see the worse way'
     way_is 4420 optimized || fail 'the kernel does not see the better way'
@@ -164,7 +170,16 @@ switched() {
     wait "$fio" || fail 'fio failed while ways changed'
     check rpc ana.set '{"port": 4421, "state": "persistent-loss"}'
     until_true 20 way_is 4421 persistent-loss || fail 'the kernel did not hear of the loss'
-    must nvme disconnect -d "$(basename "$(dirname "$(way 4421)")")"
+    check rpc port.add '{"port": 4422, "state": "non-optimized"}'
+    check discovery_names 4422
+    must timeout 120 nvme connect -t rdma -a "$OURS_AT" -s 4422 -n "$NQN" -i 1
+    until_true 30 way_is 4422 non-optimized || fail 'the kernel does not see the way that came'
+    check rpc port.remove '{"port": 4422}'
+    ! discovery_names 4422 || fail 'discovery names a port that was removed'
+    way_is 4422 non-optimized || fail 'the way by a port that was removed is another'
+    for port in 4421 4422; do
+        must nvme disconnect -d "$(basename "$(dirname "$(way "$port")")")"
+    done
 }
 
 of_host() { echo "/dev/$(basename "$(namespace_of hostnqn "$HOSTS$1")")"; }

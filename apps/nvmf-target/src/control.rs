@@ -540,7 +540,12 @@ impl Control {
     /// A core that has ended.
     pub fn ana(&mut self) -> Result<Vec<AnaLine>> {
         let all = self.ask(0, |server| server.target().ana_ports().to_vec())?;
-        let line = |it: AnaPort| AnaLine { port: it.service, states: it.states.to_vec() };
+        let line = |AnaPort { service: port, id, is_named, states }: AnaPort| AnaLine {
+            port,
+            id,
+            is_named,
+            states: states.to_vec(),
+        };
         Ok(all.into_iter().map(line).collect())
     }
 
@@ -562,28 +567,33 @@ impl Control {
         self.ask(0, |server| server.services())
     }
 
-    /// Listens on another port.
+    /// Listens on another port. With a state hosts are told of it, as of those of `[ana]`.
     ///
     /// # Errors
     ///
-    /// One that is taken.
-    pub fn add_port(&mut self, service: u16) -> Result<()> {
+    /// One that is taken; a state where ports do not differ, or one port too many.
+    pub fn add_port(&mut self, service: u16, state: Option<AnaState>) -> Result<()> {
         ensure!(service > 0, "port is 0; give 1 to 65535");
         ensure!(!self.ports()?.contains(&service), "it listens on port {service} already");
-        self.first(move |server| server.listen(service))
+        self.first(move |server| server.listen(service))?;
+        let Some(state) = state else { return Ok(()) };
+        let named = self.first(move |server| server.target_mut().name_port(service, state));
+        if named.is_err() {
+            self.ask(0, move |server| server.listen_no_more(service))?;
+        }
+        named
     }
 
-    /// Listens on a port no more. Hosts that came by it stay.
+    /// Listens on a port no more, and tells hosts no more of it. Hosts that came by it stay.
     ///
     /// # Errors
     ///
-    /// One that it does not listen on, the last one, and one that discovery names.
+    /// One that it does not listen on, the last one, and the last one that discovery names.
     pub fn remove_port(&mut self, service: u16) -> Result<()> {
         let ports = self.ports()?;
         ensure!(ports.contains(&service), "it does not listen on port {service}");
         ensure!(ports.len() > 1, "port {service} is the last one; add another before");
-        let is_named = self.ask(0, move |server| server.target_mut().names_port(service))?;
-        ensure!(!is_named, "discovery names port {service} to hosts; leave it there");
+        self.first(move |server| server.target_mut().name_port_no_more(service))?;
         self.ask(0, move |server| server.listen_no_more(service)).map(drop)
     }
 }

@@ -233,7 +233,7 @@ fn offer(control: &mut Control, config: &Config) -> Result<()> {
     // From here on a host may have written to them.
     new_files.into_iter().for_each(NewFile::keep);
     for service in &config.server.services {
-        control.add_port(*service)?;
+        control.add_port(*service, None)?;
     }
     Ok(())
 }

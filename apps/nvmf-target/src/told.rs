@@ -77,6 +77,10 @@ pub struct ControllerLine {
 pub struct AnaLine {
     /// Its number for the connection manager.
     pub port: u16,
+    /// Its number in the discovery log.
+    pub id: u16,
+    /// Whether discovery names it: one that was removed may still have hosts.
+    pub is_named: bool,
     /// What it is for each group, from 1 on.
     pub states: Vec<AnaState>,
 }

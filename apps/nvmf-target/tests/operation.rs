@@ -17,6 +17,7 @@ use ferrocx_app_common::signal::Stop;
 use ferrocx_app_common::wait::Wait;
 use ferrocx_nvmf_target::config::Config;
 use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostQueue, keyed, one};
+use ferrocx_nvmf_target::proto::connect::DISCOVERY_NQN;
 use ferrocx_nvmf_target::proto::identify::{cns, events};
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
@@ -337,7 +338,12 @@ fn ports_come_and_go() {
         here.ask("port.remove", json!({"port": 4421}));
         here.ask("port.add", json!({"port": 4430}));
         let named = here.refused("port.remove", json!({"port": 4420}));
-        assert!(named.contains("discovery names port 4420 to hosts; leave it there"), "{named}");
+        let only = "port 4420 is the only one that discovery names to hosts; leave it there";
+        assert!(named.contains(only), "{named}");
+        let with_state = json!({"port": 4431, "state": "optimized"});
+        let said = here.refused("port.add", with_state);
+        assert!(said.contains("port 4431 has no state: `[ana]` is not in the file"), "{said}");
+        assert_eq!(here.ask("port.list", json!({})), json!([4420, 4430]), "nothing stays of it");
         here.ask("port.remove", json!({"port": 4430}));
         // Whoever is there stays; nobody else comes.
         let mut queue = Host::connect(&here.base, &HostConfig::new(NQN)).unwrap();
@@ -372,6 +378,62 @@ fn ports_are_other_ways_when_somebody_says_so() {
         assert!(here.refused("ana.set", none).contains("`[ana]` in the file"));
         let wrong = json!({"port": 4420, "state": "fast"});
         assert!(here.refused("ana.set", wrong).contains("fast"));
+    });
+}
+
+/// A host of the discovery service.
+fn discovery(here: &Here) -> Host {
+    let mut host = Host::open(&here.base, &HostConfig::new(DISCOVERY_NQN)).unwrap();
+    host.enable().unwrap();
+    host
+}
+
+/// Ports that discovery names for the subsystem, with their numbers, as a host reads them.
+fn named(host: &mut Host) -> Vec<(u8, u16)> {
+    let records = host.log(lid::DISCOVERY, 8, 8).unwrap()[0];
+    let log = host.log(lid::DISCOVERY, 1024, usize::from(records) * 1024).unwrap();
+    let of_all = log.chunks(1024).filter(|it| it[256..].starts_with(NQN.as_bytes()));
+    let port = |it: &[u8]| (it[4], std::str::from_utf8(&it[32..36]).unwrap().parse().unwrap());
+    of_all.map(port).collect()
+}
+
+#[test]
+fn discovery_names_a_port_that_was_added_with_a_state() {
+    let head = "ana = { 4420 = \"optimized\", 4421 = \"non-optimized\" }";
+    with_services("[4420, 4421]", head, "", |here| {
+        let mut asks = discovery(here);
+        assert_eq!(named(&mut asks), [(1, 4420), (2, 4421)]);
+        here.ask("port.add", json!({"port": 4440}));
+        assert_eq!(
+            named(&mut asks),
+            [(1, 4420), (2, 4421)],
+            "one without a state is for whom it may"
+        );
+        let mut stays = discovery(here);
+        stays.set_feature(0x0b, events::DISCOVERY).unwrap();
+        stays.admin.submit(Sqe::new(admin::ASYNC_EVENT, 0, Sgl::NONE)).unwrap();
+        here.ask("port.add", json!({"port": 4422, "state": "inaccessible"}));
+        assert_eq!(stays.admin.wait(LIMIT).unwrap().result.get(), 0x0070_f002);
+        assert_eq!(named(&mut asks), [(1, 4420), (2, 4421), (3, 4422)]);
+        // Whoever comes by it is told, and stays as it was when the port goes.
+        let base = Base { target: "10.9.0.1:4422".parse().unwrap(), ..here.base.clone() };
+        let host = Host::connect(&base, &HostConfig::new(NQN)).unwrap();
+        let mut queue = host.open_queue(1, 32, 0).unwrap();
+        let (_, mr) = host.memory(4096).unwrap();
+        let sgl = keyed(&mr.buf(0..4096).unwrap());
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::ANA_INACCESSIBLE);
+        here.ask("port.remove", json!({"port": 4422}));
+        here.ask("port.remove", json!({"port": 4421}));
+        assert_eq!(named(&mut asks), [(1, 4420)]);
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::ANA_INACCESSIBLE);
+        let gone = &here.ask("ana.list", json!({}))[2];
+        assert!(gone["port"] == 4422 && gone["id"] == 3 && gone["is_named"] == false, "{gone}");
+        // The same port again.
+        here.ask("port.add", json!({"port": 4422, "state": "optimized"}));
+        assert_eq!(named(&mut asks), [(1, 4420), (3, 4422)]);
+        assert_eq!(status(&mut queue, io::READ, (1, 0), sgl), Status::SUCCESS);
+        here.ask("port.remove", json!({"port": 4420}));
+        assert!(here.refused("port.remove", json!({"port": 4422})).contains("is the only one"));
     });
 }
 

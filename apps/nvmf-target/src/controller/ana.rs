@@ -56,6 +56,10 @@ impl AnaState {
 pub struct AnaPort {
     /// Its number for the connection manager.
     pub service: u16,
+    /// Its number in the discovery log, from 1 on, which no other gets while it has hosts.
+    pub id: u16,
+    /// Whether discovery names it: one that was taken away may still have hosts.
+    pub is_named: bool,
     /// By the number of the group, less one.
     pub states: [AnaState; MAX_GROUPS as usize],
 }
@@ -72,13 +76,38 @@ impl Ana {
     /// Ports with one state for every group.
     #[must_use]
     pub fn new(ports: &[(u16, AnaState)]) -> Self {
-        let port = |(service, state): &(u16, AnaState)| AnaPort {
-            service: *service,
-            states: [*state; MAX_GROUPS as usize],
-        };
-        let mut ana = Self { ports: ports.iter().map(port).collect(), refuses: false };
-        ana.look();
+        let mut ana = Self::default();
+        for (service, state) in ports {
+            ana.name(*service, *state);
+        }
         ana
+    }
+
+    /// Names a port, with one state for every group; whether there is room for it. One that was
+    /// named before keeps its number.
+    pub(super) fn name(&mut self, service: u16, state: AnaState) -> bool {
+        let states = [state; MAX_GROUPS as usize];
+        let free = (1..=MAX_PORTS as u16).find(|id| self.ports.iter().all(|it| it.id != *id));
+        match (self.ports.iter_mut().find(|it| it.service == service), free) {
+            (Some(port), _) => (port.is_named, port.states) = (true, states),
+            (None, Some(id)) => self.ports.push(AnaPort { service, id, is_named: true, states }),
+            (None, None) => return false,
+        }
+        self.look();
+        true
+    }
+
+    /// Names a port no more. Its hosts see what they saw.
+    pub(super) fn name_no_more(&mut self, service: u16) {
+        if let Some(port) = self.ports.iter_mut().find(|it| it.service == service) {
+            port.is_named = false;
+        }
+    }
+
+    /// Forgets ports that are not named and have no hosts.
+    pub(super) fn forget(&mut self, has_hosts: impl Fn(u16) -> bool) {
+        self.ports.retain(|it| it.is_named || has_hosts(it.service));
+        self.look();
     }
 
     /// Whether hosts are told.
@@ -181,6 +210,35 @@ mod tests {
         assert_eq!(ana.check(4421, 8), Err(Status(0x303)));
         ana.set(4421, None, AnaState::NonOptimized);
         assert!(!ana.refuses);
+    }
+
+    #[test]
+    fn a_port_that_came_later_has_a_number_of_its_own() {
+        let mut ana = Ana::new(&[(4420, AnaState::Optimized), (4421, AnaState::NonOptimized)]);
+        let ids = |ana: &Ana| -> Vec<(u16, u16, bool)> {
+            ana.ports().iter().map(|it| (it.service, it.id, it.is_named)).collect()
+        };
+        assert!(ana.name(4430, AnaState::Inaccessible));
+        ana.name_no_more(4421);
+        assert_eq!(ids(&ana), [(4420, 1, true), (4421, 2, false), (4430, 3, true)]);
+        // Its hosts see what they saw, and the number is theirs.
+        assert_eq!(ana.state(4421, 1), AnaState::NonOptimized);
+        assert!(ana.name(4440, AnaState::Optimized));
+        assert_eq!(ids(&ana)[3], (4440, 4, true));
+        ana.forget(|service| service == 4421);
+        assert_eq!(ids(&ana).len(), 4);
+        ana.name(4421, AnaState::Change);
+        assert_eq!((ids(&ana)[1], ana.state(4421, 8)), ((4421, 2, true), AnaState::Change));
+        ana.name_no_more(4430);
+        ana.name_no_more(4421);
+        ana.forget(|_| false);
+        assert_eq!(ids(&ana), [(4420, 1, true), (4440, 4, true)]);
+        assert!(!ana.refuses, "the ports that refused are gone");
+        assert!((1..7).all(|service| ana.name(service, AnaState::Optimized)));
+        assert!(!ana.name(7, AnaState::Optimized), "there is room for eight");
+        let mut all: Vec<_> = ids(&ana).iter().map(|it| it.1).collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 
     /// By hand from the tables: two groups, of which the second has two namespaces.

@@ -1,20 +1,64 @@
 //! The discovery service: who may connect to what, and where.
 
-use super::{Queue, Target};
+use super::ana::{AnaState, MAX_PORTS};
+use super::{OfferError, Queue, Target};
 use crate::proto::connect::DISCOVERY_NQN;
 use crate::proto::log::{DISCOVERY_ENTRY_BYTES, DiscoveryEntry, discovery_header};
 
 impl Target {
-    /// The ports that hosts are told of: those that differ, or the one that there is.
-    fn named_ports(&self) -> Vec<u16> {
-        let ports: Vec<u16> = self.offer.ana.ports().iter().map(|it| it.service).collect();
-        if ports.is_empty() { vec![self.settings.service] } else { ports }
+    /// The ports that hosts are told of, with their numbers: those that differ, or the one that
+    /// there is.
+    fn named_ports(&self) -> Vec<(u16, u16)> {
+        if !self.offer.ana.is_reported() {
+            return vec![(1, self.settings.service)];
+        }
+        let named = self.offer.ana.ports().iter().filter(|it| it.is_named);
+        named.map(|it| (it.id, it.service)).collect()
     }
 
-    /// Whether hosts are told of a port.
-    #[must_use]
-    pub fn names_port(&self, service: u16) -> bool {
-        self.named_ports().contains(&service)
+    /// Tells hosts of another port, which may differ from the others. Those that stay connected to
+    /// the discovery service are told at once; so are hosts that came by this port when it was
+    /// named before.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Alone`], [`OfferError::Full`].
+    pub fn name_port(&mut self, service: u16, state: AnaState) -> Result<(), OfferError> {
+        if !self.offer.ana.is_reported() {
+            return Err(OfferError::Alone(service));
+        }
+        let has_hosts = |of| {
+            let all = self.controllers.iter().flatten();
+            all.filter(|it| it.subsystem.is_some()).any(|it| it.service == of)
+        };
+        let mut ana = self.offer.ana.clone();
+        ana.forget(has_hosts);
+        if !ana.name(service, state) {
+            let what = "ports that discovery names, or that have hosts still";
+            return Err(OfferError::Full { what, limit: MAX_PORTS });
+        }
+        self.change_offer(|offer| offer.ana = ana);
+        self.tell_ana(service);
+        self.discovery_changed();
+        Ok(())
+    }
+
+    /// Tells hosts of a port no more. Those that came by it stay, and see what they saw.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::LastPort`].
+    pub fn name_port_no_more(&mut self, service: u16) -> Result<(), OfferError> {
+        let named = self.named_ports();
+        if !named.iter().any(|(_, it)| *it == service) {
+            return Ok(());
+        }
+        if named.len() == 1 {
+            return Err(OfferError::LastPort(service));
+        }
+        self.change_offer(|offer| offer.ana.name_no_more(service));
+        self.discovery_changed();
+        Ok(())
     }
 
     /// What a host sees of the log from `offset` on, `len` bytes at most; `None` if it ends before.
@@ -25,8 +69,7 @@ impl Target {
         (offset, len): (u64, usize),
     ) -> Option<Vec<u8>> {
         let ports = self.named_ports();
-        // By their numbers, the first being 1.
-        let ports = || (1u16..).zip(&ports).map(|(id, service)| (id, *service));
+        let ports = || ports.iter().copied();
         let allowed = || self.subsystems().filter(|subsystem| subsystem.allows(hostnqn));
         let records = 1 + allowed().count() * ports().count();
         let bytes = (1 + records) * DISCOVERY_ENTRY_BYTES;

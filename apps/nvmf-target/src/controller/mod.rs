@@ -104,8 +104,19 @@ pub enum OfferError {
     #[error("host `{0}` is no name; give one like nqn.2014-08.org.nvmexpress:uuid:...")]
     HostName(String),
     /// A port that nothing is said of to hosts.
-    #[error("port {0} is none that hosts are told of; `[ana]` in the file names those that are")]
+    #[error(
+        "port {0} is none that hosts are told of; `[ana]` in the file and `port.add` with a \
+         state name those that are"
+    )]
     Port(u16),
+    /// A state of a port where ports do not differ.
+    #[error(
+        "port {0} has no state: `[ana]` is not in the file; put it there, or leave `state` out"
+    )]
+    Alone(u16),
+    /// The only port that hosts are told of.
+    #[error("port {0} is the only one that discovery names to hosts; leave it there")]
+    LastPort(u16),
     /// A number of no group.
     #[error("group is {0}; give 1 to {max}", max = ana::MAX_GROUPS)]
     Group(u32),
@@ -475,12 +486,17 @@ impl Target {
             return Err(OfferError::Port(service));
         }
         self.change_offer(|offer| offer.ana.set(service, group, state));
+        self.tell_ana(service);
+        Ok(())
+    }
+
+    /// Tells the hosts of a port that it changed.
+    fn tell_ana(&mut self, service: u16) {
         for controller in self.controllers.iter_mut().flatten() {
             if controller.subsystem.is_some() && controller.service == service {
                 controller.note(events::ANA, &mut self.outbox);
             }
         }
-        Ok(())
     }
 
     fn discovery_changed(&mut self) {

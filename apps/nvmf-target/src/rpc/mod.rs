@@ -20,7 +20,8 @@
 //! | `key.set` | `nqn`, `key`: `[[subsystem.key]]` | a host has to authenticate itself |
 //! | `key.remove` | `nqn`, `host` | and has not to any more |
 //! | `port.list` | – | ports of the connection manager |
-//! | `port.add`, `port.remove` | `port` | listens on one, or no more |
+//! | `port.add` | `port`, perhaps `state` | listens on one; with a state, discovery names it |
+//! | `port.remove` | `port` | listens on it no more, and names it no more |
 //! | `ana.list` | – | ports that differ, and what each is for the groups of namespaces |
 //! | `ana.set` | `port`, `state`, perhaps `group` | changes that; the port's hosts are told |
 //! | `controller.list` | – | what hosts have |
@@ -75,7 +76,8 @@ Methods and their parameters:
   host.allow_any    {\"nqn\": ..., \"any\": true}
   key.set           {\"nqn\": ..., \"key\": {\"host\": ..., \"secret_file\": ..., ...}}
   key.remove        {\"nqn\": ..., \"host\": ...}
-  port.add, port.remove      {\"port\": ...}
+  port.add          {\"port\": ..., \"state\": as below, or left out for one that is not named}
+  port.remove       {\"port\": ...}
   ana.list
   ana.set           {\"port\": ..., \"state\": \"optimized\", \"non-optimized\", \"inaccessible\",
                      \"persistent-loss\" or \"change\", \"group\": 1 to 8, or left out for all}
@@ -142,7 +144,7 @@ calls! {
     /// The ports that the target listens on.
     "port.list" Ports {}
     /// Listens on a port.
-    "port.add" AddPort { port: u16, }
+    "port.add" AddPort { port: u16, #[serde(default)] state: Option<AnaState>, }
     /// Listens on a port no more.
     "port.remove" RemovePort { port: u16, }
     /// Ports that differ.
@@ -202,7 +204,7 @@ pub fn carry_out(call: Call, control: &mut Control, stop: &Stop) -> Result<Value
             control.set_key(&nqn, &host, Some(key))?;
         }
         Call::RemoveKey { nqn, host } => control.set_key(&nqn, &host, None)?,
-        Call::AddPort { port } => control.add_port(port)?,
+        Call::AddPort { port, state } => control.add_port(port, state)?,
         Call::RemovePort { port } => control.remove_port(port)?,
         Call::SetAna { port, state, group } => control.set_ana(port, group, state)?,
         Call::RemoveController { cntlid } => control.end_controller(cntlid)?,
