@@ -62,7 +62,7 @@ pub struct Options {
     pub mtu: Option<u16>,
     /// Write what each process sends and receives to a pcapng file in this folder, named after its
     /// address: 127.88.0.1.pcapng.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, visible_alias = "pcap", value_name = "FOLDER")]
     pub capture: Option<PathBuf>,
     /// What goes wrong on the way, in both directions, so that error paths can be tried.
     #[command(flatten)]

@@ -146,7 +146,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub queues: u16,
     /// Seconds: 1 to 86400
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, visible_alias = "duration", value_name = "N", default_value_t = 10)]
     pub seconds: u32,
     /// Each command lends its memory by a key of its own, which the target ends, as Linux does
     /// [default: one key for all]

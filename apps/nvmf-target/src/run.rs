@@ -37,9 +37,12 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn run(args: &Args, stop: &Stop) -> Result<()> {
     let (config, wait) = (read_config(args)?, args.wait.parse()?);
     if args.check {
-        let count = config.subsystems.len();
+        let subsystems = match config.subsystems.len() {
+            1 => "1 subsystem".to_owned(),
+            count => format!("{count} subsystems"),
+        };
         let path = args.path()?.display();
-        println!("{path}: {count} subsystems, all right; of the machine, ask `nvmf-target doctor`");
+        println!("{path}: {subsystems}, all right; of the machine, ask `nvmf-target doctor`");
         return Ok(());
     }
     let settings = DeviceConfig { mtu: config.mtu, ..DeviceConfig::default() };

@@ -32,7 +32,7 @@ pub struct Args {
     #[arg(long, value_name = "DEVICE", default_value = "model")]
     pub device: String,
     /// Own address and its prefix length, such as 192.168.0.1/24 [default: the link-local one]
-    #[arg(long, value_name = "ADDRESS/BITS")]
+    #[arg(long, visible_alias = "address", value_name = "ADDRESS/BITS")]
     pub ip: Option<String>,
     /// MAC address of the peer, or of the gateway to it [default: the one in a link-local address]
     #[arg(long, value_name = "MAC")]
@@ -67,7 +67,7 @@ pub struct Args {
     #[arg(short = 'n', long, value_name = "N")]
     pub iterations: Option<u64>,
     /// Seconds for each size, in place of a number of messages
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS")]
     pub duration: Option<f64>,
     /// Messages on the way on each queue pair, keys of each registration pipeline [default:
     /// 128]
@@ -126,7 +126,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     pub json: Option<String>,
     /// Write every frame on the model's cable to a pcapng file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "capture", value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Say more; twice for still more
     #[arg(short, long, action = clap::ArgAction::Count)]

@@ -22,7 +22,7 @@ pub struct Args {
     #[arg(long, value_name = "FIRST..END", value_parser = range)]
     pub seeds: Option<Range<u64>>,
     /// Run for so long, from a seed that is new each time, and printed.
-    #[arg(long)]
+    #[arg(long, visible_alias = "duration")]
     pub seconds: Option<u64>,
     /// Messages of each seed.
     #[arg(long, default_value_t = 2_000, value_parser = clap::value_parser!(u64).range(1..))]

@@ -106,7 +106,7 @@ pub struct Args {
     pub key_mode: Option<String>,
 
     /// Address that icmpecho answers for, IPv4 or IPv6; may repeat [default: every one]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, visible_alias = "address", value_name = "ADDRESS")]
     pub ip: Vec<String>,
     /// Destination that mac and txonly write [default: 02:00:00:00:00:PORT]
     #[arg(long, value_name = "MAC")]
@@ -139,13 +139,13 @@ pub struct Args {
     pub one_address_space: bool,
 
     /// End after this many seconds
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS")]
     pub duration: Option<f64>,
     /// End when generator or txonly has sent, or the ports received, this many frames
     #[arg(long, value_name = "N")]
     pub count: Option<u64>,
     /// Write every frame on the wires of the model to a pcapng file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "capture", value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Print statistics every so many seconds, 0 for never
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]

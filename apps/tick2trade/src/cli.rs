@@ -47,7 +47,7 @@ pub struct Check {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub core: usize,
     /// Seconds to measure, 1 to 3600
-    #[arg(long, value_name = "S", default_value_t = 1,
+    #[arg(long, visible_alias = "duration", value_name = "S", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=3_600))]
     pub seconds: u64,
 }
@@ -175,7 +175,7 @@ pub struct Trade {
     pub json: Option<JsonTarget>,
     /// Write every frame of feed and sessions to this pcapng file, with the device's stamps if the
     /// file says `measure = true`; a thread of its own does it
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "capture", value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Draw into this file at the end where the time went, if the file says `measure = true`
     #[arg(long, value_name = "FILE")]
@@ -228,7 +228,7 @@ pub struct Measure {
     #[arg(long, value_name = "FILE")]
     pub counts: Option<JsonTarget>,
     /// Write every frame on the model's wire to a pcapng file; costs time that is in the figures
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "capture", value_name = "FILE")]
     pub pcap: Option<PathBuf>,
     /// Give the threads that poll, ours and the kernel's sockets' alike, real-time priority
     /// (SCHED_FIFO 1): nothing of normal priority takes their cores, but for the share that the

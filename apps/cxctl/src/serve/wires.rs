@@ -54,7 +54,7 @@ pub struct WireOptions {
     #[arg(long = "wire", value_name = "WIRE")]
     wires: Vec<WireSpec>,
     /// Write every frame on the wires to a pcapng file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, visible_alias = "pcap", value_name = "FILE")]
     capture: Option<PathBuf>,
     #[command(flatten)]
     impairment: Impairment,
