@@ -86,10 +86,11 @@ impl Sent {
         self.count == 0
     }
 
-    /// Drops what lies before `acknowledged`; says when a segment that was sent once and is wholly
-    /// acknowledged was sent, the newest such.
+    /// Drops what lies before `acknowledged`; says when the newest segment that is wholly
+    /// acknowledged was sent, if each of them was sent once. What was sent behind a lost one waited
+    /// at the peer until that came again, so it measures the repair and not the way.
     pub(super) fn acknowledge(&mut self, acknowledged: Seq) -> Option<u64> {
-        let mut measured = None;
+        let (mut measured, mut is_repair) = (None, false);
         while self.count != 0 {
             let flight = &mut self.flights[self.first];
             if acknowledged.before(flight.end()) {
@@ -99,14 +100,13 @@ impl Sent {
                 self.held -= part as usize;
                 break;
             }
-            if !flight.again {
-                measured = Some(flight.sent_ns);
-            }
+            is_repair |= flight.again;
+            measured = Some(flight.sent_ns);
             self.held -= flight.len as usize;
             self.first = (self.first + 1) & (self.flights.len() - 1);
             self.count -= 1;
         }
-        measured
+        measured.filter(|_| !is_repair)
     }
 
     /// Notes that the oldest (`false`) or the newest (`true`) segment is sent again, and gives its
