@@ -57,8 +57,9 @@ step_fmt() { cargo fmt --all --check; }
 step_clippy() { cargo clippy -q --locked --workspace --all-targets -- -D warnings; }
 # Tests, and all programs that other steps start, in one build (see scripts/program.sh).
 step_build() { cargo build -q --locked --workspace --lib --bins --tests --examples; }
-# --show-output: what a passing test prints is kept, so that tests that skip are seen.
-step_tests() { cargo test --locked --no-fail-fast --workspace -- --show-output; }
+# --show-output: what a passing test prints is kept, so that tests that skip are seen. Seven minutes
+# on two cores; a test that hangs is named at the end of the log.
+step_tests() { timeout 2400 cargo test --locked --no-fail-fast --workspace -- --show-output; }
 step_docs() { RUSTDOCFLAGS="-D warnings" cargo doc -q --locked --workspace --no-deps; }
 # Of the whole workspace, which is built: by itself the package would be built again.
 step_arrows() { cargo test --locked --workspace --test arrows; }
