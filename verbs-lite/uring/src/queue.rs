@@ -113,7 +113,7 @@ impl Queue {
     }
 
     /// The entry of the table of buffers that has all of a buffer.
-    pub(crate) fn part(&self, buf: &Buf) -> Option<u16> {
+    fn part(&self, buf: &Buf) -> Option<u16> {
         let start = buf.piece().address;
         let has = |it: &Part| it.start <= start && start + buf.len() <= it.end;
         self.parts.iter().position(has).map(|at| at as u16)
