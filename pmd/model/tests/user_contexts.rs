@@ -465,7 +465,7 @@ fn a_key_over_huge_pages_of_user_memory_is_paid_for_before_it_is_written_out() {
     }
     let umem = host.make(uid, &put(&create_umem(0, &[0]), 0x20, 19));
     host.ok(&by(uid, &create_umem_mkey(base.pd, umem, 1 << 20)), 0x10);
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -7,7 +7,6 @@
 //!   [`Ring::submit`] tells the kernel of all of them by one system call, [`Ring::poll`] gives back
 //!   what has ended without any.
 //! - What a request holds stays in the ring until the kernel has ended it, whoever forgets what.
-//!
 //! - The kernel is given files and memory once, where it takes them ([`Ring::register`]), and then
 //!   need not look up a descriptor and pages for each request.
 //!
@@ -117,8 +116,6 @@ pub struct Ring {
     held: Vec<Option<Held>>,
     free: Vec<usize>,
     files: Vec<Opened>,
-    /// Files for which the kernel has places in its table: 0 if it keeps none.
-    table: usize,
     under_way: usize,
     /// Places of requests that the kernel was not told of, in order.
     unsubmitted: VecDeque<usize>,
@@ -136,13 +133,13 @@ impl Ring {
         let requests = requests.clamp(1, 4096);
         let count = requests as usize;
         let queue = Queue::new(requests)?;
-        let table = queue.keep_files(TABLE_FILES as u32).map_or(0, |()| TABLE_FILES);
+        // Without a table it takes no file into one: see `add`.
+        let _ = queue.keep_files(TABLE_FILES as u32);
         Ok(Self {
             queue,
             held: (0..count).map(|_| None).collect(),
             free: (0..count).rev().collect(),
             files: Vec::new(),
-            table,
             under_way: 0,
             unsubmitted: VecDeque::with_capacity(count),
             broken: None,
@@ -165,8 +162,7 @@ impl Ring {
     pub fn add(&mut self, file: File) -> FileId {
         let free = self.files.iter().position(|it| it.file.is_none());
         let place = free.unwrap_or(self.files.len());
-        let is_in_table =
-            place < self.table && self.queue.put_file(place as u32, Some(file.as_raw_fd())).is_ok();
+        let is_in_table = self.queue.put_file(place as u32, Some(file.as_raw_fd())).is_ok();
         let opened = Opened { file: Some(file), under_way: 0, is_leaving: false, is_in_table };
         match self.files.get_mut(place) {
             Some(free) => *free = opened,
@@ -281,7 +277,9 @@ impl Ring {
         let Held { token, file, buf, len } = self.held.get_mut(place)?.take()?;
         if let Some(opened) = self.files.get_mut(file) {
             opened.under_way -= 1;
-            self.close_if_unused(file);
+            if opened.is_leaving {
+                self.close_if_unused(file);
+            }
         }
         self.free.push(place);
         self.under_way -= 1;
