@@ -279,7 +279,7 @@ impl Control {
             }
             Ok::<_, crate::controller::OfferError>(())
         };
-        if let Err(error) = self.first(put) {
+        if let Err(error) = self.change(put) {
             self.drop_backend(place);
             self.let_go(&kept);
             return Err(error);
@@ -442,7 +442,7 @@ impl Control {
         }
         namespace.shape.blocks = bytes >> namespace.shape.block_shift;
         let name = nqn.to_owned();
-        self.first(move |server| server.target_mut().put_namespace(&name, namespace))
+        self.change(move |server| server.target_mut().put_namespace(&name, namespace))
     }
 
     /// Lets a host connect to a subsystem; one that any host could use is for this one only then.
@@ -555,7 +555,7 @@ impl Control {
     ///
     /// A port that `[ana]` does not name, a number of no group.
     pub fn set_ana(&mut self, port: u16, group: Option<u32>, state: AnaState) -> Result<()> {
-        self.first(move |server| server.target_mut().set_ana(port, group, state))
+        self.change(move |server| server.target_mut().set_ana(port, group, state))
     }
 
     /// The ports of the connection manager that the target listens on.

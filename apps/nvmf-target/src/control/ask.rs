@@ -47,6 +47,22 @@ impl Control {
         Ok(self.ask(0, run)??)
     }
 
+    /// Changes what commands are carried out by: when this returns, no core goes by what was
+    /// before. One that does not answer takes note of it when it goes on.
+    pub(super) fn change<T: Send + 'static, E: std::error::Error + Send + Sync + 'static>(
+        &mut self,
+        run: impl FnOnce(&mut Server) -> Result<T, E> + Send + 'static,
+    ) -> Result<T> {
+        let done = self.first(run)?;
+        for poller in 1..self.pollers.len() {
+            // A core looks at the offer between this and its queues.
+            if let Err(error) = self.ask(poller, |_| ()) {
+                tracing::warn!(%error, "a core takes note of a change when it goes on");
+            }
+        }
+        Ok(done)
+    }
+
     /// Takes a back end away that no namespace names any more, on all cores: on one that does not
     /// answer when the next namespace comes.
     pub(super) fn drop_backend(&mut self, place: usize) {

@@ -235,7 +235,8 @@ impl HostQueue {
             Ok(None) => Ok(()),
             Err(error) => {
                 if let AuthError::Wrong(why) = error {
-                    self.auth_send(&prover.give_up(why))?;
+                    // The controller may end the queue rather than answer: this is the reason.
+                    let _ = self.auth_send(&prover.give_up(why));
                 }
                 Err(error.into())
             }
