@@ -35,7 +35,7 @@ const LINK_BYTES: usize = 1 << 20;
 const LAST_REFUSALS: usize = 4;
 
 /// A generator that gets nothing back for this long has lost the rest.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What a generator made, and what came back to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
