@@ -40,8 +40,8 @@ use crate::latency::now_ns;
 
 /// Bytes that a ring holds: of the shortest frames 90,000.
 const RING_BYTES: usize = 8 << 20;
-/// How long an order waits in front of the file for its stamp, ns; then it has our clock's time.
-const STAMP_NS: u64 = 100_000_000;
+/// How long an order waits in front of the file for its stamp; then it has our clock's time.
+const STAMP: Duration = Duration::from_millis(100);
 /// Records that are taken before the file has its turn.
 const TURN: usize = 4_096;
 /// How long the writer rests when there is nothing.
@@ -179,9 +179,10 @@ impl Source {
     }
 
     /// The oldest frame, if its time is known or it has waited long enough for it.
-    fn ready(&mut self, now_ns: u64) -> Option<Waiting> {
+    fn ready(&mut self, now_ns: u64, stamp: Duration) -> Option<Waiting> {
         let oldest = self.waiting.front()?;
-        let is_ready = oldest.number.is_none() || now_ns.saturating_sub(oldest.now_ns) >= STAMP_NS;
+        let waited = Duration::from_nanos(now_ns.saturating_sub(oldest.now_ns));
+        let is_ready = oldest.number.is_none() || waited >= stamp;
         if is_ready { self.waiting.pop_front() } else { None }
     }
 }
@@ -258,6 +259,15 @@ impl Capture {
     /// # Errors
     /// One sentence: the file cannot be made.
     pub fn start(path: &Path) -> Result<(Self, [Recorder; 2])> {
+        Self::start_with(path, STAMP)
+    }
+
+    /// The same with another time, at most a century, that an order waits for its stamp: what came
+    /// behind it is in memory meanwhile.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(path: &Path, stamp: Duration) -> Result<(Self, [Recorder; 2])> {
         let writer = Writer::create(path).with_context(|| path.display().to_string())?;
         let (is_over, lost) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let rings = [(); 2].map(|()| RingBuffer::new(RING_BYTES));
@@ -265,7 +275,7 @@ impl Capture {
         let sources = [one, other].map(|ring| Source { ring, waiting: VecDeque::new() });
         let over = Arc::clone(&is_over);
         let thread = thread::Builder::new().name("capture".into());
-        let thread = thread.spawn(move || run(writer, sources, &over))?;
+        let thread = thread.spawn(move || run(writer, sources, stamp, &over))?;
         let recorders = [first, second].map(|ring| Recorder { ring, lost: Arc::clone(&lost) });
         Ok((Self { path: path.to_owned(), thread: Some(thread), is_over, lost }, recorders))
     }
@@ -292,7 +302,12 @@ impl Drop for Capture {
 }
 
 /// Writes until it is over; a fault ends the file, and not the taking.
-fn run(mut writer: Writer, mut sources: [Source; 2], is_over: &AtomicBool) -> Result<u64> {
+fn run(
+    mut writer: Writer,
+    mut sources: [Source; 2],
+    stamp: Duration,
+    is_over: &AtomicBool,
+) -> Result<u64> {
     let mut fault = Ok(());
     loop {
         // Before the rings are looked at: what is in them then is all of it.
@@ -305,7 +320,7 @@ fn run(mut writer: Writer, mut sources: [Source; 2], is_over: &AtomicBool) -> Re
                 taken += 1;
             }
             is_idle &= taken == 0;
-            while let Some(frame) = source.ready(now_ns) {
+            while let Some(frame) = source.ready(now_ns, stamp) {
                 fault = fault.and_then(|()| writer.write(&frame));
             }
         }
@@ -351,7 +366,8 @@ mod tests {
     fn frames_stand_in_their_order_with_the_devices_times_where_it_said_them() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("day.pcapng");
-        let (capture, [mut first, mut second]) = Capture::start(&path).unwrap();
+        let patience = Duration::from_secs(600);
+        let (capture, [mut first, mut second]) = Capture::start_with(&path, patience).unwrap();
         let start = now_ns();
         first.came(b"feed", start + 500, Some(start + 200));
         first.left(b"order", start + 900, Some(7));
@@ -361,10 +377,14 @@ mod tests {
         first.left(b"never stamped", start + 3_000, Some(8));
         second.left(b"", start, None);
         assert_eq!(capture.finish().unwrap(), Captured { frames: 5, lost: 0 });
-        let packets = packets(&path);
+        // The second line's stands anywhere among those of the first, which are in their order.
+        let mut packets = packets(&path);
+        let at = packets.iter().position(|(.., bytes)| bytes.is_empty()).unwrap();
+        let other = packets.remove(at);
         let zero = packets[0].1;
         let told: Vec<_> = packets
             .iter()
+            .chain([&other])
             .map(|(flags, at, said, bytes)| (*flags, at.wrapping_sub(zero), &said[..], &bytes[..]))
             .collect();
         assert_eq!(

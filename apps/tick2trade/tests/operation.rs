@@ -3,6 +3,8 @@
 
 mod day;
 
+use std::time::Duration;
+
 use day::Day;
 use ferrocx_net::ether::MacAddr;
 use ferrocx_tick2trade::capture::Capture;
@@ -35,7 +37,7 @@ fn is_dead(day: &mut Day) {
 #[test]
 fn a_kill_in_a_cut_cable_is_heard_of_when_it_is_whole_again() {
     for waits in [false, true] {
-        let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 500);
+        let mut day = Day::trading(VenueConfig::default(), |config| config.timeout_ms = 3_000);
         day.cut(true);
         if waits {
             day.until("to notice", |day| {
@@ -315,7 +317,7 @@ fn what_is_measured_is_every_stage_and_the_way_from_stamp_to_stamp() {
     let mut day = Day::trading(VenueConfig::default(), |config| config.stamp_orders = true);
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("day.pcapng");
-    let (capture, recorders) = Capture::start(&path).unwrap();
+    let (capture, recorders) = Capture::start_with(&path, Duration::from_secs(600)).unwrap();
     day.trader.record(recorders);
     day.until("to have stamps of ten orders", |day| {
         day.venue(|venue| venue.step(now_ns()));
