@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What our instructions cost: per case of benches/src/cases, instructions per element by callgrind
-# (exact, independent of the machine) and TSC ns     per element (of this machine, now).
+# (exact, independent of the machine) and TSC ns per element (of this machine, now).
 set -euo pipefail
 
 usage() {
@@ -8,9 +8,8 @@ usage() {
 Usage: scripts/instructions.sh [--peers] [--json FILE] [CASE...]
 
 Prints, for each case (default: all), instructions and ns per element. Each case runs under
-callgrind with two iteration counts, and only the measured part is counted, not the device that is
-played around it; the difference removes what each start costs. Where libdpdk is installed, its
-packet buffers are measured in the same run and compared.
+callgrind, warm, and only the measured part is counted, not the device that is played around it.
+Where libdpdk is installed, its packet buffers are measured in the same run and compared.
 
 Limits are those of the issues that asked for them where they are met: buffers get+put at most 1.0
 of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, rx_compressed 50, rx_one 60, tx_burst 40, tx_vlan
@@ -95,13 +94,15 @@ function_of() {
     esac
 }
 
-# instructions PROGRAM ARG... N: instructions that PROGRAM ARG... N executes, of our `cost run CASE`
-# only those that are counted.
+# instructions PROGRAM ARG...: instructions that a program executes; of our own two, only those that
+# are counted, from where the program says that it is warm.
 instructions() {
     local only=()
     case "$1" in
-        "$cost") only=(--toggle-collect="$(function_of "$3")") ;;
-        "$nvmf") only=(--toggle-collect='instructions::measured*') ;;
+        "$cost") only=(--toggle-collect="$(function_of "$3")" --zero-before='cost::warmed*') ;;
+        "$nvmf")
+            only=(--toggle-collect='instructions::measured*' --zero-before='instructions::warmed*')
+            ;;
     esac
     # Threads take turns: one that polls without a pause leaves the others none otherwise.
     if ! valgrind --fair-sched=try --tool=callgrind --callgrind-out-file=/dev/null \
@@ -113,33 +114,43 @@ instructions() {
     sed -n 's/.*Collected : //p' "$scratch/$BASHPID"
 }
 
-# per_element ELEMENTS PROGRAM ARG...: instructions per element, set-up removed.
-per_element() {
-    local elements=$1 warm=400 n low high
-    shift
-    # 2000 bursts of 32, or what comes to as much, behind those in which rings and pools grow warm:
-    # 250 of the longest chains.
-    n=$((elements > 32 ? 64000 / elements : 2000))
-    low=$(instructions "$@" $warm)
-    high=$(instructions "$@" $((warm + n)))
-    if [ $((high - low)) -le 0 ]; then
-        echo "instructions.sh: callgrind counted nothing in $*" >&2
+# share INSTRUCTIONS ELEMENTS PROGRAM...: what one element costs.
+share() {
+    if [ "$1" -le 0 ]; then
+        echo "instructions.sh: callgrind counted nothing in ${*:3}" >&2
         return 1
     fi
-    awk -v d=$((high - low)) -v e=$((n * elements)) 'BEGIN { printf "%.2f", d / e }'
+    awk -v all="$1" -v elements="$2" 'BEGIN { printf "%.2f", all / elements }'
+}
+
+# per_element ELEMENTS CASE: instructions of a case of benches per element. 2000 bursts of 32, or
+# what comes to as much, behind 400 in which rings and pools grow warm: 250 of the longest chains.
+# shellcheck disable=SC2317 # the shell that xargs starts calls it
+per_element() {
+    local n count
+    n=$(($1 > 32 ? 64000 / $1 : 2000))
+    count=$(instructions "$cost" run "$2" 400 "$n")
+    share "$count" $((n * $1)) "$2"
+}
+
+# per_buffer ARG...: instructions of the peer per buffer: 15 repetitions of 32 buffers in each
+# iteration, and the difference of two runs, which removes what a start costs.
+per_buffer() {
+    local low high
+    low=$(instructions "$scratch/rte_pktmbuf" "$@" 400)
+    high=$(instructions "$scratch/rte_pktmbuf" "$@" 533)
+    share $((high - low)) $((133 * 15 * 32)) "rte_pktmbuf $*"
 }
 
 # per_command CASE: instructions of nvmf-target per command. The target is polled by hand, its
-# models are not counted, so the difference of two runs has what a command costs and its share of
-# timers, which are due once in 64 rounds: of so many, or twice as many, the share is exact.
+# models are not counted, and timers are due once in 64 rounds: the share of them is exact.
 # shellcheck disable=SC2317 # the shell that xargs starts calls it
 per_command() {
-    local what batch rounds low high
+    local what batch rounds count
     IFS=_ read -r _ what batch <<<"$1"
     rounds=$((batch < 8 ? 128 : 64))
-    low=$(instructions "$nvmf" "$what" "$batch" "$rounds")
-    high=$(instructions "$nvmf" "$what" "$batch" $((2 * rounds)))
-    awk -v d=$((high - low)) -v e=$((rounds * batch)) 'BEGIN { printf "%.2f", d / e }'
+    count=$(instructions "$nvmf" "$what" "$batch" "$rounds")
+    share "$count" $((rounds * batch)) "$1"
 }
 
 # counted CASE: instructions of a case per element.
@@ -147,7 +158,7 @@ per_command() {
 counted() {
     case "$1" in
         nvmf_*) per_command "$1" ;;
-        *) per_element "$("$cost" elements "$1")" "$cost" run "$1" ;;
+        *) per_element "$("$cost" elements "$1")" "$1" ;;
     esac
 }
 
@@ -251,11 +262,10 @@ if pkg-config --exists libdpdk 2>/dev/null; then
     # shellcheck disable=SC2046 # pkg-config prints separate words
     cc -O3 $(pkg-config --cflags libdpdk) benches/peers/rte_pktmbuf.c \
         -o "$scratch/rte_pktmbuf" $(pkg-config --libs libdpdk)
-    # 15 repetitions of 32 buffers each iteration.
-    peer_instructions=$(per_element $((15 * 32)) "$scratch/rte_pktmbuf")
+    peer_instructions=$(per_buffer)
     report "peer: rte_pktmbuf bulk 32" "$peer_instructions" \
         "$("$scratch/rte_pktmbuf" 100000 2>/dev/null)"
-    raw_instructions=$(per_element $((15 * 32)) "$scratch/rte_pktmbuf" raw)
+    raw_instructions=$(per_buffer raw)
     report "peer: rte_mempool bulk 32" "$raw_instructions" \
         "$("$scratch/rte_pktmbuf" raw 100000 2>/dev/null)"
 else
@@ -264,7 +274,7 @@ fi
 
 # The counts do not depend on what else runs, so all cores count; the times below are taken alone.
 export cost nvmf scratch
-export -f function_of instructions per_element per_command counted
+export -f function_of instructions share per_element per_command counted
 # shellcheck disable=SC2016 # the shell that xargs starts expands it
 printf '%s\n' "${cases[@]}" | xargs -P "$(nproc)" -I '{}' bash -c \
     'set -eo pipefail; counted {} >"$scratch/{}"'
