@@ -54,7 +54,7 @@ ping_size() {
 # iperf ARGUMENT...: from port 1 to port 2; little enough for every frame to be looked at later.
 iperf() {
     within 2 iperf3 -s -1 -D -I /run/iperf.pid --logfile /host/iperf-server.log
-    until_true 5 within 2 sh -c 'ss -ltn | grep -q :5201' || return
+    until_true 20 within 2 sh -c 'ss -ltn | grep -q :5201' || return
     within 1 iperf3 -c 10.0.0.2 -n 4M "$@" >/host/iperf.log || { cat /host/iperf.log; return 1; }
     grep -E 'sender|receiver' /host/iperf.log
 }

@@ -108,17 +108,21 @@ round() {
     sleep 3
     ten "$3" 0 "before the join"
     tell "join $3"
-    sleep 0.3
+    until_true 20 is_member "$3" || die "the bridge does not hear of the join"
     ten "$3" 10 "after the join"
     sleep 6
     ten "$3" 10 "six seconds later, queries answered"
     tell "leave $3"
-    sleep 1.5
+    until_true 20 is_no_member "$3" || die "the bridge does not hear of the leave"
     ten "$3" 0 "after the leave"
     local input=${listener[1]}
     exec {input}>&-
     wait "$listener_pid" || die "the listener ended badly"
 }
+
+# is_member GROUP, is_no_member GROUP: what the bridge knows of a group.
+is_member() { bridge -n "$switch" mdb show | grep -qF "grp $1 "; }
+is_no_member() { ! is_member "$1"; }
 
 # judge FILE COUNT: our reports have one hop and Router Alert, and no dissector complains.
 judge() {

@@ -305,7 +305,8 @@ until_true 20 counts '.orders.standing >= 1' || die "no order stands"
 kill -USR1 $quoter
 until_true 20 counts '.orders | .standing == 0 and .asking == 0 and .stops % 16 == 8' ||
     die "the exchange did not answer the kill: $(cat "$work/first.out")"
-counts '.orders.next_urn' && killed_at=$(jq .orders.next_urn "$work/counts.json")
+until_true 20 counts '.orders.next_urn' || die "the quoter does not count"
+killed_at=$(jq .orders.next_urn "$work/counts.json")
 sleep 1
 kill -INT $quoter
 wait $quoter || die "the quoter ended badly: $(cat "$work/first.out")"

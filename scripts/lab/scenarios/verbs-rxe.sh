@@ -35,13 +35,15 @@ for _ in range(int(count)):
 
 received() { cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts; }
 
+has_received() { [ "$(received)" -ge "$1" ]; }
+
 # rdma_rxe counts a packet once its ICRC is right.
 icrc_is_judged() {
     local before right wrong
     before=$(received)
     python3 -c "$PACKET" "$MODEL_NETDEV" "$(cat "/sys/class/net/$RXE_NETDEV/address")" \
         "$(cat "/sys/class/net/$MODEL_NETDEV/address")" 10.1.0.1 10.1.0.2 20 0 || return
-    sleep 1
+    until_true 20 has_received $((before + 20))
     right=$(($(received) - before))
     python3 -c "$PACKET" "$MODEL_NETDEV" "$(cat "/sys/class/net/$RXE_NETDEV/address")" \
         "$(cat "/sys/class/net/$MODEL_NETDEV/address")" 10.1.0.1 10.1.0.2 20 1 || return
