@@ -121,7 +121,7 @@ fn every_failing_command_of_bring_up_is_reported_and_undone() {
 fn stuck_command_times_out_and_its_slot_is_avoided() {
     let bench = Bench::new();
     let device =
-        bench.try_device(&DeviceConfig { command_timeout: Duration::from_millis(30), ..config() });
+        bench.try_device(&DeviceConfig { command_timeout: Duration::from_secs(1), ..config() });
     let next = bench.nic().state().counters.commands + 1;
     let stuck = Fault::Command { nth: next, fault: CommandFault::Stuck };
     bench.nic().set_faults(FaultPlan::at(&[stuck]));

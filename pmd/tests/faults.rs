@@ -186,8 +186,7 @@ fn own_reset_in_mid_traffic_voids_everything_and_the_device_opens_again() {
 fn foreign_reset_in_mid_traffic_is_reported_and_never_hangs() {
     let mut bench = Bench::new();
     let pool = pool(512);
-    let device =
-        bench.try_device(&DeviceConfig { command_timeout: Duration::from_millis(50), ..config() });
+    let device = bench.device();
     let (mut rx, mut tx, rss) = both(&device, &pool);
     send(&mut tx, &pool, 20);
     let at_ns = bench.now_ns() + 1;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -358,7 +358,9 @@ impl PeerProvider for Faulty {
         assert_ne!(self.fault, Fault::AcquirePanics);
         self.acquired.fetch_add(1, Ordering::Release);
         if self.fault == Fault::AcquireIsSlow {
-            std::thread::sleep(Duration::from_millis(300));
+            while !HAS_WAITED.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
         }
         let (fault, len, calls) = (self.fault, range.len_bytes, Arc::clone(&self.calls));
         (range.addr >= AT).then(|| Box::new(FaultyMemory { fault, len, calls, ticket: None }) as _)
@@ -490,6 +492,9 @@ fn providers_that_fail_at_the_end_are_counted() {
     }
 }
 
+/// Somebody has waited for the slow callback in vain, who is not to wait for ever.
+static HAS_WAITED: AtomicBool = AtomicBool::new(false);
+
 #[test]
 fn a_slow_callback_delays_unregistering_only() {
     let two = Two::new();
@@ -505,7 +510,9 @@ fn a_slow_callback_delays_unregistering_only() {
             std::hint::spin_loop();
         }
         drop(host.reg(&two.b.pd, 0, 4096));
-        let late = client.unregister(Duration::from_millis(20)).unwrap_err();
+        let late = client.unregister(Duration::from_millis(20));
+        HAS_WAITED.store(true, Ordering::Release);
+        let late = late.unwrap_err();
         assert!(late.to_string().contains("takes longer than 20 ms"), "{late}");
         client.unregister(SOON).unwrap();
         // It was let in before: nothing of it goes live any more.

@@ -4,6 +4,7 @@ mod common;
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{MTU, Two, ids, path, pattern, rtr, rts, small, syndromes, take};
@@ -166,13 +167,18 @@ fn waiting_takes_what_came_before_and_what_comes_and_nothing_else() {
         if is_there_before {
             two.world.settle();
         }
-        let world = Arc::clone(&two.world);
+        let (world, is_awake) = (Arc::clone(&two.world), AtomicBool::new(false));
         std::thread::scope(|scope| {
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_millis(20));
-                world.settle();
+            scope.spawn(|| {
+                // Again and again: who waits may ask for its event only now.
+                while !is_awake.load(Ordering::Acquire) {
+                    std::thread::sleep(Duration::from_millis(20));
+                    world.settle();
+                }
             });
-            assert!(channel.wait(&mut [&mut two.b.cq], None).unwrap());
+            let came = channel.wait(&mut [&mut two.b.cq], None);
+            is_awake.store(true, Ordering::Release);
+            assert!(came.unwrap());
         });
         assert_eq!(take(&mut two.b.cq, &mut qb).len(), 1);
         // The event of what was polled wakes nobody.

@@ -26,7 +26,7 @@ fn plan(line: &str) -> Plan {
 #[test]
 fn what_is_asked_for_is_done_on_a_target_of_its_own() {
     for line in ["--rw mixed --depth 16 --queues 2", "--rw write --lend --size 16KiB --depth 4"] {
-        let plan = plan(&format!("{line} --seconds 1 --wait yield"));
+        let plan = plan(&format!("{line} --seconds 3 --wait yield"));
         let outcome = with_own_target(&plan, &Stop::new()).unwrap();
         assert!(outcome.commands > 16, "{line}: {outcome}");
         assert_eq!(outcome.bytes, outcome.commands * plan.len_bytes);

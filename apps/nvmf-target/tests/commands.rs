@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, BLOCKS, NQN, with, with_target};
 use ferrocx_nvmf_target::controller::Settings;
@@ -297,13 +298,23 @@ fn writes_in_line_are_answered_when_their_namespace_goes() {
             let count = LEN / BLOCK;
             Sqe::blocks(io::WRITE, 0, nsid, ((at * count) as u64, count as u32), keyed(&buf))
         };
+        let (asked, wait) = channel();
+        let removed = here.begin(move |server| {
+            wait.recv().unwrap();
+            let begun = Instant::now();
+            while server.stats().waits == 0 && begun.elapsed() < LIMIT {
+                server.poll().unwrap();
+            }
+            server.target_mut().remove_namespace(NQN, 1).unwrap();
+        });
         // Many more than a host serves READs at a time.
         let mut sent = 0;
         while queue.room() > 0 {
             queue.submit(write(1, sent)).unwrap();
             sent += 1;
         }
-        here.change(|server| server.target_mut().remove_namespace(NQN, 1).unwrap());
+        asked.send(()).unwrap();
+        removed.recv().unwrap();
         let statuses = (0..sent).map(|_| queue.wait(LIMIT).unwrap().status());
         let refused: Vec<_> = statuses.filter(|status| *status != Status::SUCCESS).collect();
         assert!(!refused.is_empty(), "all were done before the namespace went");

@@ -70,6 +70,20 @@ impl Behind {
         Self { world, stop, thread: Some(thread), drive: Some(drive), place }
     }
 
+    /// How often the drive was given a command for a block.
+    fn count(&self, lba: u64) -> usize {
+        self.world.fake().seen.iter().filter(|it| it.lba == lba).count()
+    }
+
+    /// Waits until the drive was given so many commands for a block.
+    fn until_given(&self, lba: u64, count: usize) {
+        let begun = Instant::now();
+        while self.count(lba) < count {
+            assert!(begun.elapsed() < LIMIT, "{} of {count} came for {lba}", self.count(lba));
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// What is on the drive.
     fn disk(&self, lba: u64, blocks: usize) -> Vec<u8> {
         let from = lba as usize * BLOCK;
@@ -268,14 +282,15 @@ fn what_a_drive_does_becomes_the_right_status() {
 fn a_drive_that_goes_is_an_error_of_the_medium() {
     with_target(|here| {
         for is_asked in [false, true] {
-            let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+            let plan = Plan { hangs: vec![20], ..Plan::default() };
+            let behind = Behind::patient(here, plan, LIMIT);
             let host = here.host();
             let mut queue = host.open_queue(1, 64, 0).unwrap();
             let (_memory, mr) = host.memory(1 << 20).unwrap();
             let buf = mr.buf(0..BLOCK).unwrap();
             let of = |opcode, lba| Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(&buf));
             queue.submit(of(io::READ, 20)).unwrap();
-            thread::sleep(Duration::from_millis(50));
+            behind.until_given(20, 1);
             match is_asked {
                 true => {
                     let removal = Some(Notice::RemovalRequested);
@@ -309,7 +324,7 @@ fn what_is_under_way_at_a_reset_is_done_after_it() {
     with_target(|here| {
         let hangs = vec![20, 21, 22, 23, 24, 25];
         let plan = Plan { hangs, heals: true, aborts: false, ..Plan::default() };
-        let behind = Behind::new(here, plan);
+        let behind = Behind::patient(here, plan, Duration::from_secs(1));
         behind.world.fake().disk.fill(7);
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
@@ -320,7 +335,8 @@ fn what_is_under_way_at_a_reset_is_done_after_it() {
         let of = |opcode, lba, at| Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(&buf(at)));
         // This one is too late, and the reason for the reset.
         let late = queue.submit(of(io::READ, 20, 8)).unwrap();
-        thread::sleep(Duration::from_millis(100));
+        behind.until_given(20, 1);
+        thread::sleep(Duration::from_millis(300));
         let in_capsule = Sgl::InCapsule { offset: 0, len: BLOCK as u32 };
         let capsule = Sqe::blocks(io::WRITE, 0, NSID, (22, 1), in_capsule);
         let others = [
@@ -343,15 +359,15 @@ fn what_is_under_way_at_a_reset_is_done_after_it() {
         assert_eq!((buf(3).to_vec(), behind.disk(25, 1)), (vec![7; BLOCK], vec![0; BLOCK]));
         assert_eq!(behind.world.fake().enables, 2, "one reset");
         // Each of them was given to the drive before the reset, and after it.
-        let count = |lba| behind.world.fake().seen.iter().filter(|it| it.lba == lba).count();
-        assert_eq!([20, 21, 22, 23, 24, 25].map(count), [1, 2, 2, 2, 2, 2]);
+        let counts = [20, 21, 22, 23, 24, 25].map(|lba| behind.count(lba));
+        assert_eq!(counts, [1, 2, 2, 2, 2, 2]);
         removed(here, &behind);
     });
 }
 
 #[test]
 fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(2);
     let config = ServerConfig { patience: PATIENCE, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         // Nobody tends this drive but this test.
@@ -417,12 +433,13 @@ fn a_drive_that_nobody_can_stop_costs_its_buffers_and_nothing_else() {
             });
         };
         let one_gone = |queue: &mut HostQueue, sqes: &[Sqe]| {
-            let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+            let plan = Plan { hangs: vec![20], ..Plan::default() };
+            let behind = Behind::patient(here, plan, LIMIT);
             behind.world.transport.is_stuck.store(true, Ordering::Release);
             for sqe in sqes {
                 queue.submit(*sqe).unwrap();
             }
-            thread::sleep(Duration::from_millis(50));
+            behind.until_given(20, sqes.iter().filter(|it| it.cdw10.get() == 20).count());
             behind.world.fake().set_gone();
             behind
         };
@@ -466,13 +483,14 @@ fn a_drive_that_nobody_can_stop_costs_its_buffers_and_nothing_else() {
 #[test]
 fn a_namespace_goes_with_a_command_under_way() {
     with_target(|here| {
-        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let plan = Plan { hangs: vec![20], ..Plan::default() };
+        let behind = Behind::patient(here, plan, Duration::from_secs(1));
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (_memory, mr) = host.memory(1 << 20).unwrap();
         let buf = mr.buf(0..BLOCK).unwrap();
         queue.submit(Sqe::blocks(io::READ, 0, NSID, (20, 1), keyed(&buf))).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        behind.until_given(20, 1);
         removed(here, &behind);
         let ended = queue.wait(LIMIT).unwrap().status();
         assert_eq!(ended, Status::INVALID_NAMESPACE.dnr());
@@ -482,14 +500,15 @@ fn a_namespace_goes_with_a_command_under_way() {
 #[test]
 fn a_controller_is_ready_until_its_last_write_has_ended() {
     with_target(|here| {
-        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let lasting = Duration::from_secs(1);
+        let plan = Plan { hangs: vec![20], ..Plan::default() };
+        let behind = Behind::patient(here, plan, lasting);
         let mut host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (_memory, mr) = host.memory(1 << 20).unwrap();
         let buf = mr.buf(0..BLOCK).unwrap();
-        let lasting = Duration::from_millis(250);
         queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        behind.until_given(20, 1);
         let outside = || here.change(|server| server.free_buffers()) < 8;
         assert!(outside(), "the drive has the write");
         host.set_property(property::CC, 0x0046_0000).unwrap();
@@ -514,13 +533,13 @@ fn a_controller_is_ready_until_its_last_write_has_ended() {
 fn a_host_comes_back_when_its_last_write_has_ended() {
     with_target(|here| {
         let plan = Plan { hangs: vec![20], ..Plan::default() };
-        let behind = Behind::patient(here, plan, Duration::from_millis(1500));
+        let behind = Behind::patient(here, plan, Duration::from_secs(3));
         let host = here.host();
         let mut queue = host.open_queue(1, 64, 0).unwrap();
         let (_memory, mr) = host.memory(1 << 20).unwrap();
         let buf = mr.buf(0..BLOCK).unwrap();
         queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        behind.until_given(20, 1);
         let is_writing = || here.change(|server| server.free_buffers()) < 8;
         assert!(is_writing(), "the drive has the write");
         drop((queue, host));
@@ -549,7 +568,9 @@ fn a_host_comes_back_when_its_last_write_has_ended() {
 #[test]
 fn preempt_and_abort_is_answered_when_the_preempted_write_has_ended() {
     with_target(|here| {
-        let behind = Behind::new(here, Plan { hangs: vec![20], ..Plan::default() });
+        let lasting = Duration::from_secs(1);
+        let plan = Plan { hangs: vec![20], ..Plan::default() };
+        let behind = Behind::patient(here, plan, lasting);
         let host = here.host();
         let other = HostConfig { hostid: [0x22; 16], ..HostConfig::new(NQN) };
         let other = Host::connect(&here.base, &other).unwrap();
@@ -570,13 +591,13 @@ fn preempt_and_abort_is_answered_when_the_preempted_write_has_ended() {
         assert_eq!(reserve(&mut his, acquire, 0, [1, 0]), Status::SUCCESS);
         assert_eq!(reserve(&mut mine, register, 0, [0, 2]), Status::SUCCESS);
         his.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        behind.until_given(20, 1);
         let is_writing = || here.change(|server| server.free_buffers()) < 8;
         assert!(is_writing(), "the drive has the write");
         let begun = Instant::now();
         assert_eq!(reserve(&mut mine, acquire, 2, [2, 1]), Status::SUCCESS);
         assert!(!is_writing(), "it was answered before the write had ended");
-        assert!(begun.elapsed() > Duration::from_millis(100), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() > lasting / 2, "{:?}", begun.elapsed());
         // Whether it was carried out nobody knows; those that come are refused.
         his.wait(LIMIT).unwrap();
         let again = status(&mut his, Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf)));

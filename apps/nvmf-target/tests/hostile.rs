@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{BLOCK, BLOCKS, Here, NQN, PRIVATE, with, with_target};
 use ferrocx::verbs::cm::CmError;
@@ -594,7 +594,8 @@ fn a_flood_of_zeros_leaves_others_their_turn() {
         let rounds = here.begin(move |server| {
             wait.recv().unwrap();
             let (mut rounds, mut idle) = (0, 0);
-            while idle < 1000 {
+            let begun = Instant::now();
+            while idle < 1000 || (rounds <= COUNT / 2 && begun.elapsed() < LIMIT) {
                 let has_done = server.poll().unwrap() > 0;
                 rounds += usize::from(has_done);
                 idle = if has_done { 0 } else { idle + 1 };

@@ -28,7 +28,9 @@ impl Core {
             let round = self.round.lock().unwrap();
             server.poll().unwrap();
             drop(round);
-            thread::sleep(Duration::from_micros(100));
+            let nap = Duration::from_micros(100);
+            thread::sleep(nap);
+            server.napped(nap);
         }
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{BLOCK, Here, NQN, with_target};
@@ -172,9 +173,11 @@ fn writes_in_line_fail_alone_when_their_memory_is_taken_back() {
         memory.region().copy_in(0, &vec![0x77; LONG as usize * BLOCK]).unwrap();
         let (all, one_block) =
             (mr.buf(0..LONG as usize * BLOCK).unwrap(), mr.buf(0..BLOCK).unwrap());
+        let (asked, wait) = channel();
         let taken = here.begin({
             let peer = peer.clone();
             move |server| {
+                wait.recv().unwrap();
                 // All READs that the host serves are of RAM when these are left behind.
                 let begun = Instant::now();
                 while server.stats().waits < 8 && begun.elapsed() < LIMIT {
@@ -193,6 +196,7 @@ fn writes_in_line_fail_alone_when_their_memory_is_taken_back() {
             let write = Sqe::blocks(io::WRITE, 0, NSID, (at, 1), keyed(&one_block));
             sent.push((queue.submit(write).unwrap().unwrap(), Status::WRITE_FAULT));
         }
+        asked.send(()).unwrap();
         assert_eq!(taken.recv().unwrap(), 8);
         for _ in 0..sent.len() {
             let cqe = queue.wait(LIMIT).unwrap();

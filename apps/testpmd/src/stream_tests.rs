@@ -184,9 +184,10 @@ fn an_empty_pool_is_a_count() {
 
 #[test]
 fn a_rate_bounds_what_is_due() {
+    let made = std::time::Instant::now();
     let paced = source(None, Some(1));
-    // Not a second has passed since it was made.
-    assert_eq!(paced.due(4), 0);
+    // Not a second has passed since it was made, unless the machine was elsewhere.
+    assert!(paced.due(4) as u64 <= made.elapsed().as_secs());
     let mut paced = source(None, Some(1_000_000_000_000));
     std::thread::sleep(std::time::Duration::from_millis(1));
     assert_eq!(paced.due(4), 4);

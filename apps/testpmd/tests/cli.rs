@@ -157,7 +157,7 @@ fn txonly_sends_its_count_through_all_queues() {
 
 #[test]
 fn a_core_that_waits_for_interrupts_polls_little_and_loses_nothing() {
-    let report = report("--wait interrupt --rate 1000 --count 1000 --queues 2");
+    let report = report("--wait interrupt --rate 1000 --count 1000 --queues 2 --rxd 2048");
     let totals = &report["totals"];
     assert_eq!(number(&totals["forwarded"]["frames"]), 1000);
     // At most 1,000 rounds over two queues behind each frame; a core that never sleeps makes ten
@@ -180,7 +180,7 @@ fn two_ports_exchange_their_frames() {
 fn linked_ports_receive_what_the_other_sends() {
     let report = report(
         "--wire link --wire link --forward-mode txonly --count 1000 --promiscuous --rate 50000 \
-         --duration 2",
+         --duration 60",
     );
     let totals = &report["totals"];
     assert_eq!(number(&totals["generated"]["frames"]), 1000);

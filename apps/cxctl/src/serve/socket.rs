@@ -179,18 +179,16 @@ mod tests {
         let (_engine, function) = function(&device, &Arc::default());
         let said = Arc::new(AtomicU64::new(0));
         tracing::subscriber::with_default(Counter(Arc::clone(&said)), || {
+            let end = |at| match at % 3 {
+                0 => Ok(Ok(())),
+                1 => Ok(Err(vfio_user::Error::SocketPathExists)),
+                _ => Err("a panic".into()),
+            };
+            // Another test's thread may come first, and have it noted that nobody wants to know.
+            (0..3).for_each(|at| say("test", &function, end(at)));
+            tracing::callsite::rebuild_interest_cache();
             let begun = Instant::now();
-            for at in 0..20_000 {
-                say(
-                    "test",
-                    &function,
-                    match at % 3 {
-                        0 => Ok(Ok(())),
-                        1 => Ok(Err(vfio_user::Error::SocketPathExists)),
-                        _ => Err("a panic".into()),
-                    },
-                );
-            }
+            (0..20_000).for_each(|at| say("test", &function, end(at)));
             let most = (begun.elapsed().as_secs() + 2) * (LINES_PER_SECOND + 1);
             let said = said.load(Relaxed);
             assert!((LINES_PER_SECOND..=most).contains(&said), "{said} lines");

@@ -10,9 +10,15 @@ fn port(ip: IpAddr) -> HostWire {
     wire
 }
 
-/// Two ports, and the address of the second; each test has addresses of its own.
+/// An address of a test: each of each process has addresses of its own.
+fn ip(test: u8, host: u8) -> IpAddr {
+    let process = (1 + std::process::id() % 254) as u8;
+    [127, process, test, host].into()
+}
+
+/// Two ports, and the address of the second.
 fn pair(test: u8) -> (HostWire, HostWire, IpAddr) {
-    let [own, to] = [1, 2].map(|host| IpAddr::from([127, 89, test, host]));
+    let [own, to] = [1, 2].map(|host| ip(test, host));
     (port(own), port(to), to)
 }
 
@@ -230,7 +236,7 @@ fn an_acknowledgement_of_a_process_that_has_ended_outlasts_the_offer_of_another(
     assert_eq!((operations(&mut a, 0), operations(&mut b, 0)), (vec![0x0a, 0x11], vec![0x0a]));
     burst(&mut a, to_b, &[0x11], 0);
     drop(a);
-    let mut other = port([127, 89, 7, 3].into());
+    let mut other = port(ip(7, 3));
     burst(&mut other, to_b, &[0x04], 0);
     assert_eq!(operations(&mut b, LOOK_NS), [], "it waits, and the offer is read");
     assert_eq!(operations(&mut b, LOOK_NS + WAIT_NS), [0x04, 0x11]);
@@ -238,8 +244,8 @@ fn an_acknowledgement_of_a_process_that_has_ended_outlasts_the_offer_of_another(
 
 #[test]
 fn a_port_that_was_called_by_its_link_local_address_before_it_was_there_is_found() {
-    let mut a = port([127, 89, 8, 1].into());
-    let to = IpAddr::from([127, 89, 8, 2]);
+    let mut a = port(ip(8, 1));
+    let to = ip(8, 2);
     // Of the MAC address 02:00:7f:59:08:02.
     let link_local: std::net::Ipv6Addr = "fe80::7fff:fe59:802".parse().unwrap();
     let mut frame = vec![0; 82];
@@ -262,8 +268,8 @@ fn a_port_that_was_called_by_its_link_local_address_before_it_was_there_is_found
 
 #[test]
 fn a_peer_that_does_not_take_the_ring_gets_datagrams() {
-    let mut a = port([127, 89, 9, 1].into());
-    let to = IpAddr::from([127, 89, 9, 2]);
+    let mut a = port(ip(9, 1));
+    let to = ip(9, 2);
     let b = LocalSocket::bind(to).unwrap();
     let mut inbox = vec![0; local::DATAGRAM_BYTES];
     assert!(send(&mut a, to, 1, 0));

@@ -40,6 +40,20 @@ fn disturb(thread: libc::pthread_t, count: u32) {
     }
 }
 
+/// Waits until a thread of this process sleeps.
+fn until_asleep(thread: libc::pid_t) {
+    let (path, start) = (format!("/proc/self/task/{thread}/stat"), Instant::now());
+    loop {
+        // Behind its name in brackets.
+        let stat = std::fs::read_to_string(&path).unwrap();
+        if stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('S')) {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not wait: {stat}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Regions that a test has left to their device.
 static LEFT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
@@ -191,8 +205,12 @@ impl World<'_> {
                 assert!(!waiter.is_finished(), "the handler asks for the wait to go on");
                 install(0);
                 // One may come while the thread is not waiting.
+                let start = Instant::now();
                 while !waiter.is_finished() {
-                    disturb(thread, 1);
+                    assert!(start.elapsed() < Duration::from_secs(60), "no signal ends the wait");
+                    // It may end in between, and handle no more.
+                    c!(libc::pthread_kill(thread, libc::SIGUSR1));
+                    thread::sleep(Duration::from_millis(3));
                 }
                 assert_eq!(waiter.join().unwrap(), (-1, Some(libc::EINTR)));
             });
@@ -296,15 +314,20 @@ impl World<'_> {
         assert_eq!(c!(libc::fcntl((*context.0).async_fd, libc::F_SETFL, 0)), 0);
         let errno = || std::io::Error::last_os_error().raw_os_error();
         thread::scope(|scope| {
+            let (told, got) = mpsc::channel();
+            let tell = told.clone();
             let completions = scope.spawn(move || {
                 let (mut cq, mut of) = (null_mut(), null_mut());
+                told.send(c!(libc::gettid())).unwrap();
                 (c!((api.ibv_get_cq_event)({ channel }.0, &raw mut cq, &raw mut of)), errno())
             });
             let events = scope.spawn(move || {
                 let (of, mut event) = (context, ibv_async_event { element: 0, event_type: -1 });
+                tell.send(c!(libc::gettid())).unwrap();
                 (c!((api.ibv_get_async_event)(of.0, &raw mut event)), errno())
             });
-            thread::sleep(Duration::from_millis(50));
+            // Who calls only after the end has nothing that it may name.
+            got.iter().take(2).for_each(until_asleep);
             assert!(!completions.is_finished() && !events.is_finished());
             assert_eq!(c!((api.ibv_destroy_comp_channel)(channel.0)), 0);
             assert_eq!(completions.join().unwrap(), (-1, Some(libc::EBADF)));
@@ -324,7 +347,8 @@ impl World<'_> {
             (pd, cq, of.connection(pd, cq, null_mut()))
         });
         let [(pd, cq, qp), (_, _, left)] = ends;
-        self.join_trying(qp, left, 0);
+        // Once more, for a thread that did not step the other's device in time.
+        self.join_trying(qp, left, 1);
         let [from, to] = [0, 1].map(|at| {
             let (pages, (pd, ..)): (&Pages, _) = (&pages[at], ends[at]);
             c!((api.ibv_reg_mr)(pd, pages.0.cast(), 4096, 7))

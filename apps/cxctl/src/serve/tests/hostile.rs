@@ -123,6 +123,7 @@ fn an_interrupt_whose_owner_changes_its_mind_holds_nobody() {
             .expect("taken");
         fill(&fd);
         std::thread::scope(|scope| {
+            let ends = Ends(&done);
             // Room at one moment and none at the next, so that a look before the write is in vain.
             scope.spawn(|| {
                 while is_racing && !done.load(Ordering::Relaxed) {
@@ -141,8 +142,17 @@ fn an_interrupt_whose_owner_changes_its_mind_holds_nobody() {
             next.region_write(BAR0, 4, &[0; 4]).expect("written");
             while read32(&mut next, BAR0, 8) != [0xde, 0xad, 0xbe, 0xef] {}
             assert!(gone.elapsed() < Duration::from_secs(5), "{:?}", gone.elapsed());
-            done.store(true, Ordering::Relaxed);
+            drop(ends);
         });
+    }
+}
+
+/// Ends another thread even when the test fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
