@@ -54,7 +54,7 @@ both() {
 }
 
 programs() {
-    both -d -g ibv_rc_pingpong -c -n 50 -s 100000
+    both -d -g ibv_rc_pingpong -c -n 20 -s 100000
     both -d -g ibv_uc_pingpong -c -n 50
     both -d -g ibv_ud_pingpong -c -n 50 -s 1000
     both -d -g ibv_srq_pingpong -c -n 50
