@@ -576,7 +576,12 @@ mod tests {
             status.lines().find(|line| line.starts_with("Cpus_allowed:")).map(str::to_owned)
         };
         let before = allowed();
-        let core = core_affinity::get_core_ids().unwrap_or_default().pop().unwrap();
+        let mut cores = core_affinity::get_core_ids().unwrap_or_default();
+        let core = cores.pop().unwrap();
+        if cores.is_empty() {
+            println!("skipped: there is one core only");
+            return;
+        }
         let within = std::sync::Mutex::new(None);
         let run = apart(|| {
             cores::stay_on(core)?;
