@@ -4,7 +4,8 @@
 //!
 //! - [`device`] reads `--device`: the software model (default) or a PCI address.
 //! - [`list`] reads lists of cores and sizes; [`wait`] names how a polling core waits.
-//! - [`option`] says what is wrong with a command line; [`peer`] names another device's memory.
+//! - [`option`] says what is wrong with a command line, [`input`] with a file or a request;
+//!   [`peer`] names another device's memory.
 //! - [`host`] reads the limits of this machine that decide whether a run can work: hugepages,
 //!   locked memory, IOMMU; [`cores`] reads what costs a core that polls time; [`memory`] has
 //!   pages found before they are touched.
@@ -38,6 +39,7 @@ pub use ferrocx::name as device;
 pub mod cores;
 pub mod exit;
 pub mod host;
+pub mod input;
 pub mod list;
 pub mod log;
 pub mod memory;

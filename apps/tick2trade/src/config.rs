@@ -12,7 +12,8 @@ use std::fmt::Display;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use ferrocx_app_common::input::{self, Wrong};
 use ferrocx_app_common::list::MAX_CORE;
 use serde::Deserialize;
 
@@ -345,11 +346,10 @@ impl Config {
     /// # Errors
     /// One sentence that names the value, its limit and the way out.
     pub fn parse(text: &str) -> Result<Self> {
-        // Without the text of the line, which may be the one with the password.
-        let file = toml::from_str(text).map_err(|error: toml::de::Error| {
-            let before = error.span().map_or("", |span| &text[..span.start]);
-            let line = before.matches('\n').count() + 1;
-            anyhow!("line {line}: {}", error.message().trim_end())
+        let file = input::toml(text).map_err(|wrong| match &*wrong.path {
+            // What it is, is nobody's business.
+            "password" => Wrong { message: "give text in quotes".into(), ..wrong },
+            _ => wrong,
         })?;
         Self::check(file)
     }
@@ -669,9 +669,12 @@ mod tests {
             why,
             "a late join needs `snapshots`, the address of the exchange's server of them"
         );
+        let shown = "password = 1234567\n";
+        let why = Config::parse(shown).unwrap_err().to_string();
+        assert_eq!(why, "line 1: password: give text in quotes");
         let unknown = format!("colour = 1\n{EXAMPLE}");
         let why = format!("{:#}", Config::parse(&unknown).unwrap_err());
-        assert!(why.contains("unknown field `colour`"), "{why}");
+        assert!(why.starts_with("line 1: there is no `colour`; give one of `device`"), "{why}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use base64ct::{Base64, Encoding};
+use ferrocx_app_common::input::Wrong;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -44,9 +45,17 @@ pub struct Secret {
 /// What each key begins with.
 pub(crate) const PREFIX: &str = "DHHC-1:";
 
-/// A message of another library, unless it quotes a key.
-pub(crate) fn without_key(message: &str) -> &str {
-    if message.contains(PREFIX) { "a key is where none belongs" } else { message }
+/// What is wrong with a text, without a key that it quotes.
+pub(crate) fn without_key(wrong: Wrong) -> Wrong {
+    let quotes_key = [&wrong.path, &wrong.message].iter().any(|text| text.contains(PREFIX));
+    match quotes_key {
+        true => Wrong {
+            line: wrong.line,
+            path: String::new(),
+            message: "a key is where none belongs".into(),
+        },
+        false => wrong,
+    }
 }
 
 impl fmt::Debug for Secret {

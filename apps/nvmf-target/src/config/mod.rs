@@ -26,6 +26,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 pub(crate) use checks::taken_uuid;
 use checks::{check_services, check_uuids};
+use ferrocx_app_common::input;
 use ferrocx_app_common::list::MAX_CORE;
 use ferrocx_app_common::peer::PeerSpec;
 pub use keys::{KeyFile, SecretText, check_readers};
@@ -34,7 +35,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::auth::HostKey;
-use crate::auth::key::{PREFIX, without_key};
+use crate::auth::key::without_key;
 use crate::controller::ana::{MAX_GROUPS, MAX_PORTS};
 use crate::controller::subsystem::{MAX_HOSTS, MAX_NSID};
 use crate::controller::{AnaState, Settings};
@@ -84,17 +85,9 @@ impl File {
     ///
     /// # Errors
     ///
-    /// What is wrong and where, with the line, unless a key may be in it.
+    /// What is wrong and where; never a key.
     pub fn parse(text: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|error| {
-            if !text.contains(PREFIX) {
-                return error.into();
-            }
-            let before = error.span().map_or("", |span| &text[..span.start]);
-            let line = before.matches('\n').count() + 1;
-            let what = without_key(error.message());
-            anyhow!("line {line}, which is not shown for a key's sake: {what}")
-        })
+        Ok(input::toml(text).map_err(without_key)?)
     }
 
     /// Whether the text of a key is in it.

@@ -1,5 +1,6 @@
 //! The lines on the socket. Source: JSON-RPC 2.0 specification, sections 4 and 5.
 
+use ferrocx_app_common::input::{self, Wrong};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -109,13 +110,9 @@ impl Request {
         }
         let id = value.get("id").cloned().unwrap_or(Value::Null);
         let fail = |failure| Err((failure, id.clone()));
-        let request: Self = match serde_json::from_value(value) {
+        let request: Self = match input::json(value).map_err(without_key) {
             Ok(request) => request,
-            Err(error) => {
-                let error = error.to_string();
-                let what = format!("this is no request: {}", without_key(&error));
-                return fail(Failure::request(what));
-            }
+            Err(wrong) => return fail(Failure::request(format!("this is no request: {wrong}"))),
         };
         if request.jsonrpc != "2.0" {
             let what = format!("jsonrpc is `{}`; give \"2.0\"", request.jsonrpc);
@@ -130,12 +127,13 @@ impl Request {
             return fail(Failure::new(-32601, what));
         }
         let params = request.params.unwrap_or_else(|| json!({}));
-        match serde_json::from_value(json!({"method": method, "params": params})) {
+        match input::json(json!({"method": method, "params": params})).map_err(without_key) {
             Ok(call) => Ok((call, request.id)),
-            Err(error) => {
-                let error = error.to_string();
-                let what = format!("parameters of {method}: {}", without_key(&error));
-                fail(Failure::new(-32602, what))
+            Err(wrong) => {
+                // What leads to them is not the caller's.
+                let path = wrong.path.trim_start_matches("params").trim_start_matches('.');
+                let wrong = Wrong { path: path.into(), ..wrong };
+                fail(Failure::new(-32602, format!("parameters of {method}: {wrong}")))
             }
         }
     }
