@@ -50,9 +50,7 @@ struct Ping {
     is_interrupted: bool,
 }
 
-/// The longest pings, each figure by itself, and the usual one. Of work it is the fourth longest:
-/// the host that this machine is a guest of may take the processor away, which nobody tells, and
-/// what a guest of ours makes others do meets many pings.
+/// The longest pings, each figure by itself, and the usual one.
 #[derive(Debug, Clone, Copy)]
 struct Pings {
     turns: u32,
@@ -66,9 +64,7 @@ impl Pings {
         passed.sort_unstable();
         let turns = pings.iter().map(|ping| ping.turns).max().unwrap_or(0);
         let whole = pings.iter().filter(|ping| !ping.is_interrupted);
-        let mut all: Vec<_> = whole.map(|ping| ping.busy).collect();
-        all.sort_unstable();
-        let busy = all.iter().rev().take(4).next_back().copied().unwrap_or_default();
+        let busy = whole.map(|ping| ping.busy).max().unwrap_or_default();
         Self { turns, busy, median: passed[passed.len() / 2] }
     }
 }
