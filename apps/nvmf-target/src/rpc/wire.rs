@@ -178,7 +178,11 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":[],"method":"stop"}"#.to_owned(), -32600, "neither"),
             (of(r#""method":"fly""#), -32601, "no method `fly`"),
             (of(r#""method":"stop","params":{"x":1}"#), -32602, "stop"),
-            (of(r#""method":"port.add","params":{"port":70000}"#), -32602, "70000"),
+            (
+                of(r#""method":"port.add","params":{"port":70000}"#),
+                -32602,
+                "parameters of port.add: port is 70000; give a whole number from 0 to 65535",
+            ),
             (of(r#""method":"port.add","params":[1,2]"#), -32602, "port.add"),
             (of(r#""method":"namespace.remove","params":{"nqn":"a"}"#), -32602, "nsid"),
             (of(r#""method":"stats","params":{"format":"xml"}"#), -32602, "xml"),
