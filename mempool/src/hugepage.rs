@@ -96,7 +96,8 @@ pub(crate) fn require(page_bytes: usize, need: u64, node: Option<u32>) -> Result
     Ok(())
 }
 
-fn pool_dir(page_bytes: usize, node: Option<u32>) -> PathBuf {
+/// Where the kernel says how many pages of a size there are.
+pub(crate) fn pool_dir(page_bytes: usize, node: Option<u32>) -> PathBuf {
     let base = match node {
         None => "/sys/kernel/mm/hugepages".to_owned(),
         Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),

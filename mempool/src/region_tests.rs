@@ -243,7 +243,7 @@ mod mapped {
             return;
         };
         let pool = |file: &str| -> u64 {
-            let path = format!("/sys/kernel/mm/hugepages/hugepages-2048kB/{file}");
+            let path = hugepage::pool_dir(size, None).join(file);
             std::fs::read_to_string(path).ok().and_then(|it| it.trim().parse().ok()).unwrap_or(0)
         };
         let all = pool("nr_hugepages") + pool("nr_overcommit_hugepages");

@@ -35,7 +35,8 @@ impl fmt::Display for Wrong {
         let (path, message) = (&*self.path, &*self.message);
         let name = if path.is_empty() { "this" } else { path };
         if let Some((is, wanted)) = of_wrong_kind(message) {
-            write!(f, "{name} is {}; give {}", value(is), kind(wanted))
+            let table = if self.line.is_some() { "a table" } else { "an object" };
+            write!(f, "{name} is {}; give {}", value(is, table), kind(wanted, table))
         } else if let Some((is, others)) = parted(message, "unknown variant ") {
             write!(f, "{name} is {is}; give {others}")
         } else if let Some((field, others)) = parted(message, "unknown field ") {
@@ -76,11 +77,11 @@ fn parted<'a>(message: &'a str, start: &str) -> Option<(&'a str, &'a str)> {
     rest.split_once(", expected ").or_else(|| Some((rest.split_once(", ")?.0, "none")))
 }
 
-/// A value as serde names it, as the text has it.
-fn value(is: &str) -> &str {
+/// A value as serde names it, as the text has it, in which fields with names are `table`.
+fn value<'a>(is: &'a str, table: &'a str) -> &'a str {
     match is {
         "sequence" => "a list",
-        "map" => "a table",
+        "map" => table,
         "null" | "unit value" => "nothing",
         _ => ["string ", "integer ", "floating point ", "boolean "]
             .iter()
@@ -89,8 +90,8 @@ fn value(is: &str) -> &str {
     }
 }
 
-/// What serde expects, as a user would say it.
-fn kind(wanted: &str) -> String {
+/// What serde expects, as a user would say it of a text in which fields with names are `table`.
+fn kind(wanted: &str, table: &str) -> String {
     let up_to = |most: u64| format!("a whole number from 0 to {most}");
     match wanted {
         "u8" => up_to(u8::MAX.into()),
@@ -102,8 +103,8 @@ fn kind(wanted: &str) -> String {
         "a boolean" => "true or false".into(),
         "a string" => "text in quotes".into(),
         "a sequence" => "a list".into(),
-        "a map" => "a table".into(),
-        _ if wanted.starts_with("struct ") => "a table".into(),
+        "a map" => table.into(),
+        _ if wanted.starts_with("struct ") => table.into(),
         _ => wanted.into(),
     }
 }
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn requests_have_no_lines() {
         for (value, says) in [
-            (json!([]), "this is a list; give a table"),
+            (json!([]), "this is a list; give an object"),
             (json!({"size": null}), "size is nothing; give text in quotes"),
             (json!({"size": "1", "parts": [{"count": 1.5}]}), "parts[0].count is 1.5"),
         ] {

@@ -262,8 +262,8 @@ impl Capture {
         Self::start_with(path, STAMP)
     }
 
-    /// The same with another time, at most a century, that an order waits for its stamp: what came
-    /// behind it is in memory meanwhile.
+    /// The same with another time that an order waits for its stamp: what came behind it is in
+    /// memory meanwhile.
     ///
     /// # Errors
     /// As [`start`](Self::start).
@@ -313,7 +313,7 @@ fn run(
         // Before the rings are looked at: what is in them then is all of it.
         let is_last = is_over.load(Ordering::Acquire);
         let mut is_idle = true;
-        let now_ns = if is_last { u64::MAX } else { now_ns() };
+        let (now_ns, stamp) = (now_ns(), if is_last { Duration::ZERO } else { stamp });
         for source in &mut sources {
             let mut taken = 0;
             while (is_last || taken < TURN) && source.take() {

@@ -7,11 +7,19 @@ pub mod objects;
 pub mod roce;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ferrocx_bus::local::{LocalConfig, LocalTransport, pair};
 use ferrocx_bus::{Bar, BarClaim, DmaAccess, DmaBuf, DmaHeap, DmaSpace, Transport};
 use ferrocx_mempool::{Region, RegionConfig};
 use ferrocx_model::{Nic, NicConfig};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Time that this thread has spent on a processor.
+pub fn thread_time() -> Duration {
+    let now = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
 
 /// Bytes of one mailbox block and the distance between two here.
 const BLOCK_BYTES: usize = 0x240;

@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ferrocx_model::wire::{Switch, SwitchPort};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::common::roce::{Peer, RC, TestQp, Two, inline, work};
+use crate::common::thread_time;
 
 const SEND: u32 = 0x0a;
 /// Numbers of the two, in their addresses; the guest has another.
@@ -25,12 +25,6 @@ const IDLE_PINGS: usize = 500;
 const REST: Duration = Duration::from_micros(200);
 /// No ping may take more than so many times what the longest took without a guest.
 const MOST: u32 = 10;
-
-/// Time that this thread has spent on a processor.
-pub(crate) fn thread_time() -> Duration {
-    let now = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
-}
 
 /// How often this thread lost its processor to another one, by the kernel's count.
 fn interrupted() -> u64 {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use common::objects::*;
 use common::roce::{Peer, Target, UD, create_qp, init2rtr, rst2init, rtr2rts};
-use common::{input, region, words};
+use common::{input, region, thread_time, words};
 use ferrocx_bus::{DmaAccess, DmaBuf, Transport};
 use ferrocx_mempool::Region;
 use ferrocx_model::NicConfig;
@@ -33,7 +33,7 @@ use ferrocx_model::datapath::KeyCounts;
 use ferrocx_model::wire::{Link, SplitMix64, SwitchPort, link};
 use ferrocx_prm::cmd::Opcode;
 
-use bystander::{Bystander, thread_time};
+use bystander::Bystander;
 use ferrocx_heapcount::Watch;
 
 /// Operations before a device is thrown away for a fresh one.
