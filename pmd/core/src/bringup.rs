@@ -18,8 +18,8 @@ use std::time::Duration;
 use ferrocx_bus::{Bar, Transport};
 use ferrocx_prm::Layout;
 use ferrocx_prm::caps::{
-    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, PORT_TYPE_ETHERNET, cap_op_mod,
-    cap_type, nic_flow_table,
+    AtomicCap, CAP_PAGE_BYTES, EthCap, FlowTableProps, HcaCap, PORT_TYPE_ETHERNET, RoceCap,
+    cap_op_mod, cap_type, nic_flow_table,
 };
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::device::{
@@ -257,6 +257,13 @@ fn read_cap<L: Layout>(control: &mut Control, page: u32, at: usize) -> Result<L,
     Ok(L::load(&query_caps(control, page)?[at..at + L::SIZE_BYTES]))
 }
 
+/// Reads the layout at the start of a capability page as it could be.
+fn read_max_cap<L: Layout>(control: &mut Control, page: u32) -> Result<L, DeviceError> {
+    let input = QueryHcaCap::input().with_op_mod(cap_op_mod(page, false));
+    let most = control.call(&input).during("reading capabilities")?.capability();
+    Ok(L::load(&most[..L::SIZE_BYTES]))
+}
+
 /// Changes the layout at the start of a capability page.
 fn set_cap<L: Layout>(
     control: &mut Control,
@@ -269,9 +276,10 @@ fn set_cap<L: Layout>(
     control.call(&input).during("setting capabilities").map(|_| ())
 }
 
-/// Chooses capabilities: checksums of commands off, 4 KiB UAR pages; atomics of queue pairs in the
-/// host's byte order, where the device lets the driver choose: then they work on the same integers
-/// as the processor's own. Source: reference 6.12.
+/// Chooses capabilities: checksums of commands off, 4 KiB UAR pages. Where the device lets the
+/// driver choose: RoCE's UDP source ports by the driver, which spread flows over the paths of a
+/// network (Linux 6.12 `handle_hca_cap_roce`), and atomics of queue pairs in the host's byte order,
+/// so that they work on the same integers as the processor's own. Source: reference 6.12.
 fn set_caps(control: &mut Control) -> Result<(), DeviceError> {
     let hca: HcaCap = read_cap(control, cap_type::GENERAL, 0)?;
     if hca.port_type() != PORT_TYPE_ETHERNET {
@@ -281,6 +289,12 @@ fn set_caps(control: &mut Control) -> Result<(), DeviceError> {
     set_cap(control, cap_type::GENERAL, |current: HcaCap| {
         current.with_cmdif_checksum(0).with_log_uar_page_sz(0)
     })?;
+    if hca.roce() {
+        let most: RoceCap = read_max_cap(control, cap_type::ROCE)?;
+        if most.sw_r_roce_src_udp_port() {
+            set_cap(control, cap_type::ROCE, |now: RoceCap| now.with_sw_r_roce_src_udp_port(true))?;
+        }
+    }
     if !hca.atomic() || cfg!(target_endian = "big") {
         return Ok(());
     }

@@ -163,7 +163,7 @@ impl Caps {
         ];
         if config.roce {
             pages.push(atomic_page());
-            pages.push(Page::new(cap_type::ROCE, roce().as_bytes()));
+            pages.push(roce_page());
         }
         for other in &config.cap_pages {
             pages.retain(|page| page.kind != other.kind);
@@ -186,6 +186,14 @@ impl Caps {
         self.page(cap_type::ATOMIC, true)
             .and_then(|page| AtomicCap::read_from(page))
             .is_some_and(|cap| cap.atomic_req_8b_endianness_mode() == 1)
+    }
+
+    /// Whether the driver chooses the UDP ports that RoCE's packets come from.
+    #[must_use]
+    pub fn takes_udp_ports(&self) -> bool {
+        self.page(cap_type::ROCE, true)
+            .and_then(|page| RoceCap::read_from(page))
+            .is_some_and(|cap| cap.sw_r_roce_src_udp_port())
     }
 
     /// The general page as set.
@@ -488,13 +496,17 @@ fn atomic_page() -> Page {
     page
 }
 
-fn roce() -> RoceCap {
-    RoceCap::zeroed()
+/// The driver may choose the UDP ports that packets come from, and has to say so.
+fn roce_page() -> Page {
+    let cap = RoceCap::zeroed()
         .with_l3_type(0x6)
         .with_roce_version(0x5)
         .with_r_roce_dest_udp_port(4791)
         .with_r_roce_max_src_udp_port(0xffff)
         .with_r_roce_min_src_udp_port(0xc000)
-        .with_roce_address_table_size(ROCE_ADDRESSES)
-        .with_sw_r_roce_src_udp_port(true)
+        .with_roce_address_table_size(ROCE_ADDRESSES);
+    let mut page = Page::new(cap_type::ROCE, cap.as_bytes());
+    let max = cap.with_sw_r_roce_src_udp_port(true);
+    page.max[..RoceCap::SIZE_BYTES].copy_from_slice(max.as_bytes());
+    page
 }

@@ -41,6 +41,8 @@ pub(super) struct Env<'a> {
     pub(super) now_ns: u64,
     /// Atomics are in the byte order of the host.
     pub(super) host_order: bool,
+    /// Whether the driver chooses the UDP ports that packets come from.
+    pub(super) takes_udp_ports: bool,
 }
 
 impl Env<'_> {

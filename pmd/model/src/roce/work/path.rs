@@ -20,10 +20,8 @@ pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
     let gid = env.gid(ads.src_addr_index())?;
     let [_, _, dmac @ ..] =
         (u64::from(ads.rmac_47_32()) << 32 | u64::from(ads.rmac_31_0())).to_be_bytes();
-    let sport = match low16(ads.udp_sport().into()) {
-        0 => flow_port(env.qpn, qp.context.remote_qpn()),
-        port => port,
-    };
+    let own = flow_port(env.qpn, qp.context.remote_qpn());
+    let sport = source_port(env, ads.udp_sport(), own);
     // Version 1 has no code point; Linux gives the class of its header as `tclass`.
     let tos = match gid.network {
         Network::Grh => ads.tclass(),
@@ -34,6 +32,12 @@ pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
     let mut path = path(gid, dmac, &ads.rgid_rip(), (tos, hop_limit), ads.flow_label(), sport);
     path.vlan = gid.vlan.map(|vlan| low16(ads.eth_prio().into()) << 13 | vlan);
     Some(path)
+}
+
+/// The UDP source port that a driver asks for, if it may choose any, or the device's own.
+fn source_port(env: &Env<'_>, asked: u32, own: u16) -> u16 {
+    let asked = low16(asked.into());
+    if env.takes_udp_ports && asked != 0 { asked } else { own }
 }
 
 /// UDP source port of a connection without one. Source: reference 7.9.
@@ -65,10 +69,7 @@ fn path(
 /// The addresses of a datagram.
 pub(super) fn datagram_path(av: &AddressVector, env: &Env<'_>) -> Option<Path> {
     let gid = env.gid(av.src_addr_index())?;
-    let sport = match low16(av.udp_sport_rlid().into()) {
-        0 => 0xc000,
-        port => port,
-    };
+    let sport = source_port(env, av.udp_sport_rlid(), 0xc000);
     let tos = av.tclass().to_be_bytes()[3];
     let hop_limit = av.hop_limit().to_be_bytes()[3];
     let mut path = path(gid, av.rmac(), &av.rgid(), (tos, hop_limit), av.flow_label(), sport);
