@@ -3,6 +3,9 @@
 mod common;
 
 use common::{MTU, Two, ids, pattern, rtr, rts, small, syndromes, take};
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::{RoceCap, cap_type};
+use ferrocx_prm::syndrome::CqeSyndrome;
 use ferrocx_verbs_lite::*;
 
 fn signaled(wr_id: u64, op: SendOp<'_>) -> SendWr<'_> {
@@ -110,6 +113,57 @@ fn atomics_work_on_integers_of_the_host() {
     let refused = qa.post_send(&signaled(3, op), Some(ma.buf(0..9).unwrap())).unwrap_err();
     assert_eq!((refused.cause, refused.held.unwrap().len()), (PostError::AtomicBuffer, 9));
     two.world.assert_clean();
+}
+
+/// A device that is not told so chooses them itself.
+#[test]
+fn udp_source_ports_are_chosen_by_the_driver() {
+    let two = Two::new();
+    let page = two.a.context.device().capability_page(cap_type::ROCE).unwrap();
+    assert!(RoceCap::read_from(&page).unwrap().sw_r_roce_src_udp_port());
+}
+
+/// Rights go with the step to RTR and with changes, and those to atomics with their kind: the model
+/// lets none in else.
+#[test]
+fn atomics_are_let_in_by_a_change_and_where_none_are_served_not_at_all() {
+    let mut two = Two::new();
+    let (ma, mb) = (two.a.mr(), two.b.mr());
+    for (max_dest_rd_atomic, syndrome) in [(16, 0), (0, CqeSyndrome::REMOTE_INVAL_REQ_ERR.0)] {
+        let (mut qa, mut qb) = (two.a.qp::<Buf>(&small()), two.b.qp::<Buf>(&small()));
+        let (to_b, to_a) = (rtr(&two.a, &two.b, qb.qpn(), 1), rtr(&two.b, &two.a, qa.qpn(), 1));
+        for (qp, rtr) in [(&mut qa, to_b), (&mut qb, RtrAttr { max_dest_rd_atomic, ..to_a })] {
+            qp.init(&InitAttr::default()).unwrap();
+            qp.connect(&rtr).unwrap();
+            qp.activate(&rts(1)).unwrap();
+        }
+        let access = Some(Access::REMOTE_ATOMIC);
+        qb.change(&Changes { access, ..Changes::default() }).unwrap();
+        let remote = RemoteAddr { addr: mb.addr() + 64, rkey: mb.rkey().unwrap() };
+        let add = SendOp::FetchAdd { remote, add: 1 };
+        qa.post_send(&signaled(1, add), Some(ma.buf(0..8).unwrap())).unwrap();
+        let (done, _) = two.run(&mut qa, &mut qb);
+        assert_eq!(syndromes(&done), [syndrome]);
+    }
+}
+
+#[test]
+fn a_service_has_no_attributes_of_another() {
+    let two = Two::new();
+    let none = Changes::default();
+    let rights = Changes { access: Some(Access::REMOTE), ..none };
+    let (key, timer) =
+        (Changes { qkey: Some(1), ..none }, Changes { min_rnr_timer: Some(1), ..none });
+    for (qp_type, refused) in
+        [(QpType::Rc, &[key][..]), (QpType::Uc, &[key, timer]), (QpType::Ud, &[rights, timer])]
+    {
+        let mut qp = two.a.qp::<Buf>(&QpConfig { qp_type, ..small() });
+        qp.init(&InitAttr::default()).unwrap();
+        for changes in refused {
+            let error = qp.change(changes).unwrap_err();
+            assert!(matches!(error, VerbsError::Unsupported { .. }), "{qp_type:?}: {error}");
+        }
+    }
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn what_a_masked_atomic_may_not_be() {
 
 #[test]
 fn the_context_of_the_responder_has_to_permit_them() {
-    for (mode, syndrome) in [(1, 0x12), (2, 0x12), (ATOMIC_MODE_8B, 0)] {
+    for (mode, syndrome) in [(0, 0x12), (1, 0x12), (2, 0x12), (ATOMIC_MODE_8B, 0)] {
         let mut two = Two::new();
         let (mut qa, qb) = (two.a.create_qp(RC), two.b.create_qp(RC));
         let (to_b, to_a) = two.targets(&qa, &qb);

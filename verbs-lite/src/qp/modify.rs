@@ -4,24 +4,25 @@ use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::qp::{
     Init2rtrQp, ModifyQpToErr, ModifyQpToRst, QueryQp, Rst2initQp, Rtr2rtsQp, Sqerr2rtsQp,
 };
-use ferrocx_prm::qpc::{ATOMIC_MODE_IB, Ads, PM_STATE_MIGRATED, Qpc, opt_param, service};
+use ferrocx_prm::qpc::{Ads, PM_STATE_MIGRATED, Qpc, service};
 
 use super::attr::{InitAttr, RtrAttr, RtsAttr, log_reads};
+use super::change::grant;
 use super::raw::Objects;
 use super::{Qp, QpState, QpType};
 use crate::command::Execute;
 use crate::cq::Cq;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
-use crate::types::{Access, Mtu, Psn};
+use crate::types::{Mtu, Psn};
 
 /// log2 of the packets after which an acknowledgement is asked for. Source: reference 5.2, Linux.
 const LOG_ACK_REQ_FREQ: u32 = 8;
 /// `log_msg_max` of datagrams. Source: reference 5.2.
 const LOG_MSG_UD: u32 = 12;
 const LOG_MSG_GSI: u32 = 8;
-/// MTU of datagrams: the largest, each must fit the port anyway; of the general services the
-/// smallest, 256 bytes, as where no packet is sent.
+/// MTU of datagrams: the largest, each must fit the port anyway, as where no packet is sent; of the
+/// general services the smallest, 256 bytes.
 const MTU_UD: Mtu = Mtu::B4096;
 const MTU_GSI: Mtu = Mtu::B256;
 
@@ -68,10 +69,11 @@ impl<B: Buffers> Qp<B> {
                 .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
                 .with_cqn_snd(self.ends.cqns[0])
                 .with_cqn_rcv(self.ends.cqns[1])
-                .with_rre(attr.access.contains(Access::REMOTE_READ))
-                .with_rwe(attr.access.contains(Access::REMOTE_WRITE))
-                .with_rae(attr.access.contains(Access::REMOTE_ATOMIC))
                 .with_q_key(attr.qkey);
+            // READs and atomics are let in when it is known how many are served: as Linux's driver
+            // does it, whose steps are those that devices are known to take.
+            (self.access, self.serves_reads) = (attr.access, false);
+            let qpc = grant(qpc, self.served(attr.access));
             self.execute::<Rst2initQp>(&Rst2initQp::input().with_qpn(self.qpn).with_qpc(qpc))?;
         }
         self.enter(QpState::Init);
@@ -104,13 +106,10 @@ impl<B: Buffers> Qp<B> {
             .with_primary_address_path(attr.path.ads(self.qpn, attr.remote_qpn.0))
             .with_next_rcv_psn(attr.psn.0)
             .with_log_rra_max(reads)
-            .with_atomic_mode(ATOMIC_MODE_IB)
             .with_min_rnr_nak(attr.min_rnr_timer.into());
-        // The context counts from one: who is to serve none takes the rights to READs and atomics
-        // back. Source: reference 4.4,
-        // "opt_param_mask".
-        let serves_none = attr.max_dest_rd_atomic == 0 && self.qp_type.is_reliable();
-        self.enter_rtr(qpc, if serves_none { opt_param::RRE | opt_param::RAE } else { 0 })
+        // The context counts from one: who is to serve none lets none in.
+        self.serves_reads = attr.max_dest_rd_atomic > 0;
+        self.enter_rtr(grant(qpc, self.served(self.access)), self.qp_type.rights())
     }
 
     /// INIT to RTR of datagrams: from here on they arrive. Of raw packets: from here on
@@ -128,7 +127,7 @@ impl<B: Buffers> Qp<B> {
             return Ok(());
         }
         let (mtu, log_msg_max) = match self.st {
-            service::GSI | service::REG_UMR => (MTU_GSI, LOG_MSG_GSI),
+            service::GSI => (MTU_GSI, LOG_MSG_GSI),
             _ => (MTU_UD, LOG_MSG_UD),
         };
         self.enter_rtr(self.context().with_mtu(mtu as u32).with_log_msg_max(log_msg_max), 0)

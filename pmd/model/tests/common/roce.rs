@@ -2,6 +2,8 @@
 
 use ferrocx_bus::DmaBuf;
 use ferrocx_model::NicConfig;
+use ferrocx_model::caps::Caps;
+use ferrocx_model::config::CapOverride;
 use ferrocx_model::wire::{Wire, link};
 
 use super::objects::create_eq;
@@ -9,6 +11,7 @@ use super::{Host, be32, input, words};
 
 /// Bytes of every path MTU here: the smallest, so that messages have many packets.
 pub const MTU: usize = 256;
+const ROCE_PAGE: u32 = 4;
 const CQ_LOG: u32 = 6;
 const CQ_ENTRIES: u32 = 1 << CQ_LOG;
 const RQ_LOG: u32 = 4;
@@ -82,7 +85,9 @@ impl Peer {
 
     pub fn with(number: u8, wire: impl Wire + 'static, config: NicConfig) -> Self {
         let mac = [2, 0, 0, 0, 0, number];
-        let mut host = Host::up_with(NicConfig { mac, ..config });
+        let mut config = NicConfig { mac, ..config };
+        config.cap_pages.extend(chosen_ports(&config));
+        let mut host = Host::up_with(config);
         host.nic.datapath_mut().plug(wire);
         host.ok(&input(0x200, &[(0, 0x0755_0000), (0xc, 2), (0x100, 1)]), 0x10);
         let ip = [192, 168, 0, number];
@@ -345,6 +350,12 @@ pub fn data(len: u32, key: u32, addr: u64) -> Vec<u8> {
     bytes
 }
 
+/// The page of a device whose driver has said that it chooses UDP source ports.
+fn chosen_ports(config: &NicConfig) -> Option<CapOverride> {
+    let max = Box::new(*Caps::new(config).page(ROCE_PAGE, false)?);
+    Some(CapOverride { kind: ROCE_PAGE, cur: max.clone(), max })
+}
+
 /// An address vector with everything that RoCE needs.
 pub fn av(qkey: u32, qpn: u32, mac: [u8; 6], ip: [u8; 4]) -> Vec<u8> {
     let mut bytes = words(&[qkey, 0, 1 << 31 | qpn, 0xc077, 0]);
@@ -408,13 +419,15 @@ pub fn init2rtr(qpn: u32, to: &Target) -> Vec<u8> {
     let set = [
         (0, 0x0503_0000),
         (8, qpn),
+        // With the right to atomics, and their kind.
+        (0x10, 1 << 2),
         (0x20, 1 << 29 | 30 << 24),
         (0x2c, to.qpn),
         (0x38, 64),
         (0x50, 0xc123),
         (0x54, (mac >> 32) as u32),
         (0x58, mac as u32),
-        (0xa8, 2 << 21 | ATOMIC_MODE_8B << 16),
+        (0xa8, 2 << 21 | ATOMIC_MODE_8B << 16 | 1 << 13),
         (0xac, 1 << 24 | to.receive_psn),
     ];
     let mut bytes = input(0x110, &set);

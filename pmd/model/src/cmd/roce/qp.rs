@@ -363,7 +363,7 @@ impl Wish {
             context = context.with_rre(new.rre());
         }
         if selected(opt::RAE) {
-            context = context.with_rae(new.rae());
+            context = context.with_rae(new.rae()).with_atomic_mode(new.atomic_mode());
         }
         if selected(opt::RWE) {
             context = context.with_rwe(new.rwe());
@@ -461,6 +461,7 @@ fn rst2init(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         .with_rre(new.rre())
         .with_rwe(new.rwe())
         .with_rae(new.rae())
+        .with_atomic_mode(new.atomic_mode())
         .with_counter_set_id(new.counter_set_id())
         .with_deth_sqpn(new.deth_sqpn())
         .with_primary_address_path(path);
@@ -514,8 +515,7 @@ fn init2rtr(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         .with_primary_address_path(path)
         .with_next_rcv_psn(new.next_rcv_psn())
         .with_log_rra_max(new.log_rra_max())
-        .with_min_rnr_nak(new.min_rnr_nak())
-        .with_atomic_mode(new.atomic_mode());
+        .with_min_rnr_nak(new.min_rnr_nak());
     Ok(wish.finish(exec, QpState::Rtr, context, |qp| {
         let depth = 1 << qp.context.log_rra_max();
         let first = Psn::new(qp.context.next_rcv_psn());

@@ -374,17 +374,18 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
 }
 
 /// `atomic_mode` of a context that lets masked atomics in: operands up to 8 bytes. 1 and 2 are the
-/// standard ones only. Source: Linux 6.12 `MLX5_ATOMIC_MODE_8B`.
+/// standard ones only, 0 is none. Source: Linux 6.12 `MLX5_ATOMIC_MODE_8B`.
 const ATOMIC_MODE_8B: u32 = 3;
 
 fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> {
     let request = header.atomic;
     let size = request.operands.size;
-    if !qp.context.rae() {
+    let mode = qp.context.atomic_mode();
+    if !qp.context.rae() || mode == 0 {
         return Err(Refusal::invalid("remote atomics are not enabled"));
     }
     let is_masked = matches!(header.op, Op::MaskedCompareSwap | Op::MaskedFetchAdd);
-    if is_masked && qp.context.atomic_mode() < ATOMIC_MODE_8B {
+    if is_masked && mode < ATOMIC_MODE_8B {
         return Err(Refusal::invalid("atomic_mode permits standard atomics only"));
     }
     if !request.va.is_multiple_of(size.bytes().into()) {
