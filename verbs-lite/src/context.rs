@@ -382,15 +382,29 @@ fn enable_roce(device: &Device, on: bool) -> Result<(), VerbsError> {
     Ok(())
 }
 
+/// The GUID of a function, or one made of its MAC address where the device has none, as of a VF
+/// whose administrator gave it no address: Linux's connection manager tells peers by it alone
+/// (`cm_insert_remote_id`), so two such functions would take each other's connections down.
+/// Source: RFC 4291, appendix A (EUI-64).
+fn node_guid(given: u64, mac: MacAddr) -> u64 {
+    const UNIVERSAL: u8 = 2;
+    let MacAddr([first, b, c, d, e, f]) = mac;
+    let made = u64::from_be_bytes([first ^ UNIVERSAL, b, c, 0xff, 0xfe, d, e, f]);
+    if given == 0 { made } else { given }
+}
+
 fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsError> {
     let hca = device.hca_cap();
     let log2 = |value: u32| 1u32.checked_shl(value).unwrap_or(u32::MAX);
     let input = QueryNicVportContext::input();
     let vport = device.execute::<QueryNicVportContext>(&input, &[], &mut [])?.nic_vport_context();
-    // Fast registration needs lists that the reserved L_Key points to.
+    // Fast registration needs lists that the reserved L_Key points to, and gives each key its page
+    // size. Source: Linux 6.12 `mlx5_ib_query_device`.
+    let can_register = lkey.is_some() && hca.umr_ptr_rlky();
+    let can_register = can_register && !hca.umr_modify_entity_size_disabled();
     let mut caps = DeviceCaps::READ_WITH_INV_COMPOSED;
     caps.set(DeviceCaps::LOCAL_DMA_LKEY, lkey.is_some());
-    caps.set(DeviceCaps::MEM_MGT_EXTENSIONS, lkey.is_some() && hca.umr_ptr_rlky());
+    caps.set(DeviceCaps::MEM_MGT_EXTENSIONS, can_register);
     caps.set(DeviceCaps::MEM_WINDOW_TYPE_2, hca.imaicl());
     caps.set(DeviceCaps::FAST_REG_ATOMIC, !hca.umr_modify_atomic_disabled());
     caps.set(DeviceCaps::XRC, hca.xrc());
@@ -407,7 +421,7 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
     let send_ds = (hca.max_wqe_sz_sq() / 16).min(ferrocx_prm::wqe::MAX_DS);
     Ok(DeviceAttr {
         caps,
-        node_guid: vport.node_guid(),
+        node_guid: node_guid(vport.node_guid(), device.mac()),
         max_qp: log2(hca.log_max_qp()),
         max_qp_wr: log2(hca.log_max_qp_sz()),
         max_send_sge: send_ds.saturating_sub(SEND_OVERHEAD_DS),
@@ -423,4 +437,16 @@ fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsErr
         max_msg_bytes: 1 << hca.log_max_msg(),
         max_dm_bytes,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_without_a_guid_has_one_of_its_address() {
+        let mac = MacAddr([0x02, 1, 2, 3, 4, 5]);
+        assert_eq!(node_guid(7, mac), 7);
+        assert_eq!(node_guid(0, mac), 0x0001_02ff_fe03_0405);
+    }
 }

@@ -475,7 +475,8 @@ impl Completion {
             imm: has_imm.then_some(word),
             invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word), self.source.device)),
             source_qpn: Cqe64::RQPN.get(flags),
-            network_hdr_type: Cqe64::SL.get(flags) as u8,
+            // The upper two bits of the field are none of it. Source: reference 6.7.
+            network_hdr_type: Cqe64::SL.get(flags) as u8 & 3,
             has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),
             ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && Cqe64::L3_HDR_TYPE.get(types) != 0,

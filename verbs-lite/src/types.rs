@@ -72,7 +72,8 @@ bitflags::bitflags! {
         const MW_BIND = 1 << 4;
         /// Addresses of the region count from 0 instead of the virtual address of its memory.
         const ZERO_BASED = 1 << 5;
-        /// Writes may pass each other on PCIe.
+        /// Writes of the device may pass each other on PCIe, and answers to its reads, where it can
+        /// be asked for that. Fast registrations and windows have no use for it.
         const RELAXED_ORDERING = 1 << 20;
     }
 }

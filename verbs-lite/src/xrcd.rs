@@ -65,7 +65,8 @@ impl XrcdCore {
         let device = core.device();
         let xrcd = device.execute::<AllocXrcd>(&AllocXrcd::input(), &[], &mut [])?.xrcd();
         let handle = own(device, Kind::Xrcd, xrcd, Vec::new());
-        let no_cq = Cq::new(context, 1, Room::Shared, None)?.core();
+        // Linux's driver makes none smaller.
+        let no_cq = Cq::new(context, 2, Room::Shared, None)?.core();
         // Linux's driver, too, has each queue pair name a shared queue and completion queues.
         // Source: reference 5.2.
         let (pd, cqn) = (device.pdn(), no_cq.number());

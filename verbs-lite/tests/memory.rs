@@ -51,6 +51,18 @@ fn keys_are_counted_and_limited() {
     assert_eq!(device.key_use().in_use, before);
 }
 
+/// The model has no relaxed ordering and refuses keys that ask for it.
+#[test]
+fn a_device_without_relaxed_ordering_keeps_the_order() {
+    let two = Two::new();
+    let relaxed = ALL | Access::RELAXED_ORDERING;
+    let mut region = two.a.pd.reg_mr(&two.a.memory, 0..4096, relaxed).unwrap();
+    let mut changer = two.a.context.mr_changer().unwrap();
+    let refusal = changer.change(&mut region, &two.a.pd, ALL).unwrap_err().to_string();
+    assert!(refusal.contains("order of writes"), "{refusal}");
+    two.world.assert_clean();
+}
+
 #[test]
 fn a_region_is_addressed_by_its_virtual_addresses_or_from_zero() {
     let mut two = Two::new();

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use ferrocx_mempool::{PageSize, RegionConfig};
+use ferrocx_prm::cqe::l3_hdr_type;
 use ferrocx_prm::mad::{GSI_QKEY, GSI_QPN, MAD_BYTES};
 
 use super::message::Mad;
@@ -139,7 +140,9 @@ impl Gsi {
             if wc.opcode == crate::wr::WcOpcode::Recv {
                 let len = wc.byte_len as usize;
                 let is_good = wc.result.is_ok() && wc.recv.has_grh;
-                arrived = wc.into_buffers().map(|buf| (buf, if is_good { len } else { 0 }));
+                let (len, header) =
+                    (if is_good { len } else { 0 }, wc.recv.network_hdr_type.into());
+                arrived = wc.into_buffers().map(|buf| (buf, len, header));
             } else if let Err(failure) = wc.result {
                 tracing::warn!(%failure, "management datagram not sent");
             }
@@ -154,8 +157,8 @@ impl Gsi {
                 Err(error) => tracing::error!(%error, "general services do not send any more"),
             }
         }
-        let Some((buf, len)) = arrived else { return Some(None) };
-        let received = read(&buf, len);
+        let Some((buf, len, header)) = arrived else { return Some(None) };
+        let received = read(&buf, len, header);
         // One that has failed takes none.
         if qp.post_recv(0, buf).is_err() && qp.state() != QpState::Error {
             tracing::error!("general services queue pair lost a receive");
@@ -165,15 +168,15 @@ impl Gsi {
     }
 }
 
-/// Reads the IP header and the datagram behind it.
-fn read(buf: &Buf, len: usize) -> Option<Received> {
+/// Reads the IP header, of the type that its completion says, and the datagram behind it.
+fn read(buf: &Buf, len: usize, header_type: u32) -> Option<Received> {
     let mut bytes = [0; GRH_BYTES + MAD_BYTES];
     if len != bytes.len() {
         return None;
     }
     buf.copy_out(0, &mut bytes).ok()?;
     let (header, body) = bytes.split_at(GRH_BYTES);
-    let (remote, local) = addresses(header.first_chunk()?)?;
+    let (remote, local) = addresses(header.first_chunk()?, header_type)?;
     match Mad::parse(body) {
         Ok(mad) => Some(Received { remote, local, mad }),
         Err(reason) => {
@@ -183,16 +186,17 @@ fn read(buf: &Buf, len: usize) -> Option<Received> {
     }
 }
 
-/// Source and destination of the IP header in front of a datagram.
-fn addresses(header: &[u8; GRH_BYTES]) -> Option<(IpAddr, IpAddr)> {
-    if header[0] >> 4 == 6 {
+/// Source and destination of the IP header in front of a datagram. In front of one of IPv4 may
+/// stand what the buffer had before, so its bytes do not say which one it is.
+fn addresses(header: &[u8; GRH_BYTES], header_type: u32) -> Option<(IpAddr, IpAddr)> {
+    if header_type == l3_hdr_type::IPV6 && header[0] >> 4 == 6 {
         let v6 = |at: usize| {
             let octets: [u8; 16] = *header.get(at..)?.first_chunk()?;
             Some(Ipv6Addr::from(octets).to_canonical())
         };
         return Some((v6(8)?, v6(24)?));
     }
-    if header[IPV4_AT] >> 4 == 4 {
+    if header_type == l3_hdr_type::IPV4 && header[IPV4_AT] >> 4 == 4 {
         let v4 = |at: usize| {
             let octets: [u8; 4] = *header.get(IPV4_AT + at..)?.first_chunk()?;
             Some(IpAddr::V4(Ipv4Addr::from(octets)))
@@ -211,13 +215,17 @@ mod tests {
         let mut header = [0; GRH_BYTES];
         header[20] = 0x45;
         header[32..40].copy_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2]);
+        // Of an earlier datagram in the same buffer.
+        header[0] = 0x60;
         let v4 = |last| IpAddr::from([10, 0, 0, last]);
-        assert_eq!(addresses(&header), Some((v4(1), v4(2))));
+        let (ipv4, ipv6) = (l3_hdr_type::IPV4, l3_hdr_type::IPV6);
+        assert_eq!(addresses(&header, ipv4), Some((v4(1), v4(2))));
         let mut header = [0; GRH_BYTES];
         header[0] = 0x60;
         (header[8], header[23], header[24], header[39]) = (0xfd, 1, 0xfd, 2);
         let v6 = |text: &str| text.parse().unwrap();
-        assert_eq!(addresses(&header), Some((v6("fd00::1"), v6("fd00::2"))));
-        assert_eq!(addresses(&[0; GRH_BYTES]), None);
+        assert_eq!(addresses(&header, ipv6), Some((v6("fd00::1"), v6("fd00::2"))));
+        assert_eq!(addresses(&header, ipv4), None);
+        assert_eq!(addresses(&[0; GRH_BYTES], ipv6), None);
     }
 }

@@ -30,6 +30,8 @@ const MIN_LOG_PAGE: u8 = 12;
 const MAX_LOG_PAGE: u8 = 30;
 /// Lists are read in units of 64 bytes: eight words. Source: reference 6.4.
 const MIN_LOG_WORDS: u8 = 3;
+/// Where lists start that requests point to. Source: Linux 6.12 `MLX5_UMR_ALIGN`.
+const LIST_ALIGN: usize = 2048;
 /// Bytes of one piece.
 const MAX_PIECE_BYTES: u64 = (1 << 31) - 1;
 /// Entry bits that permit reads and writes.
@@ -75,6 +77,11 @@ impl ListLayout {
     #[inline(always)]
     pub(crate) fn octowords(self, len: u32) -> u32 {
         (len << self.log_words()).div_ceil(8) * 4
+    }
+
+    /// Entries of a list at most: requests count its 16-byte units with 16 bits, in fours.
+    pub(crate) fn most(self) -> u32 {
+        (u32::from(u16::MAX) - 3) << 1 >> self.log_words()
     }
 
     /// Whether lists of one can be bound to keys of the other: page sizes may differ.
@@ -171,10 +178,12 @@ impl RdmaContext {
         max_len: u32,
     ) -> Result<PageList, VerbsError> {
         layout.check()?;
-        let most = self.attr().max_fast_reg_page_list_len;
+        let most = self.attr().max_fast_reg_page_list_len.min(layout.most());
         VerbsError::range("max_page_list_len", max_len.into(), 1, most.into())?;
         let words = (max_len << layout.log_words()).next_power_of_two().max(1 << MIN_LOG_WORDS);
-        let buf = Arc::new(self.device().alloc_dma(words as usize * 8, 64)?);
+        // One of eight words stands in its request.
+        let align = if words > 1 << MIN_LOG_WORDS { LIST_ALIGN } else { 64 };
+        let buf = Arc::new(self.device().alloc_dma(words as usize * 8, align)?);
         let log_words = words.ilog2() as u8;
         Ok(PageList(Box::new(List {
             units: Ring::new(Arc::clone(&buf), 0, log_words - MIN_LOG_WORDS)?,
@@ -471,5 +480,20 @@ impl List {
             self.len_bytes += len;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ListLayout;
+
+    /// The field of requests for that has 16 bits.
+    #[test]
+    fn the_units_of_the_longest_list_can_be_told() {
+        for layout in [ListLayout::Pages { log_page: 12 }, ListLayout::Pieces] {
+            let most = layout.most();
+            assert!(layout.octowords(most) <= u16::MAX.into());
+            assert!(layout.octowords(most + 1) > u16::MAX.into());
+        }
     }
 }

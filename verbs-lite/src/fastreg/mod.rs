@@ -193,7 +193,7 @@ impl Pd {
             return Err(VerbsError::Unsupported { what, way_out });
         }
         layout.check()?;
-        let most = attr.max_fast_reg_page_list_len;
+        let most = attr.max_fast_reg_page_list_len.min(layout.most());
         VerbsError::range("max_page_list_len", max_page_list_len.into(), 1, most.into())?;
         let max_len = max_page_list_len.next_multiple_of(8).min(most);
         let first_log_page = if layout == ListLayout::Pieces { 0 } else { FIRST_LOG_PAGE };

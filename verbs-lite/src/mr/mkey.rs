@@ -34,6 +34,11 @@ impl Mkey {
         let room = device.take_key_room().map_err(DeviceError::from)?;
         let variant = device.next_key_variant().into();
         tail.resize(tail.len().next_multiple_of(16), 0);
+        // Where the device cannot be asked for it, what it writes is in order, which does as well.
+        let (hca, is_relaxed) = (pd.core.hca(), mkc.relaxed_ordering_write());
+        let mkc = mkc
+            .with_relaxed_ordering_write(is_relaxed && hca.relaxed_ordering_write())
+            .with_relaxed_ordering_read(is_relaxed && hca.relaxed_ordering_read());
         let mkc = mkc.with_qpn(ANY_QPN).with_pd(pd.number()).with_mkey_7_0(variant);
         let octowords = (tail.len() / 16) as u32;
         let input = CreateMkey::input()

@@ -17,6 +17,9 @@ use crate::types::Access;
 const MIN_LOG_PAGE: u32 = 12;
 const MAX_LOG_PAGE: u32 = 31;
 
+/// Lists of pieces are read in units of 64 bytes. Source: Linux 6.12 vdpa, `klm_byte_size`.
+const KLM_LIST_ALIGN: usize = 64;
+
 /// One piece of a physical list.
 #[derive(Debug, Clone)]
 pub struct PhysBuf {
@@ -116,7 +119,9 @@ impl Pd {
                 let entry = |(va, len): (u64, u64)| {
                     Klm::zeroed().with_byte_count(len as u32).with_mkey(lkey).with_va(va).0
                 };
-                (context(AccessMode::KLM, access), list().flat_map(entry).collect(), Some(dma.key))
+                let mut tail: Vec<u8> = list().flat_map(entry).collect();
+                tail.resize(tail.len().next_multiple_of(KLM_LIST_ALIGN), 0);
+                (context(AccessMode::KLM, access), tail, Some(dma.key))
             }
         };
         // Requests may change it, see `MrChanger`.

@@ -84,7 +84,7 @@ impl MrChanger {
     ///
     /// [`VerbsError::Unsupported`] for a region that [buffers](Mr::buf), other handles or windows
     /// hold, whose key is shared or whose pieces lie apart, for another
-    /// [`Access::ZERO_BASED`], and for rights to atomics that the device cannot change;
+    /// [`Access::ZERO_BASED`] or [`Access::RELAXED_ORDERING`], and for rights to atomics that the device cannot change;
     /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OtherDevice`]: the region is as it
     /// was. After [`VerbsError::NotChanged`] it may have its former rights or those asked for.
     #[doc(alias = "ibv_rereg_mr")]
@@ -100,6 +100,9 @@ impl MrChanger {
         let can_grant_atomics = core.attr.caps.contains(DeviceCaps::FAST_REG_ATOMIC);
         if differs(Access::REMOTE_ATOMIC) && !can_grant_atomics {
             return Err(refused("changes of rights to atomics"));
+        }
+        if differs(Access::RELAXED_ORDERING) {
+            return Err(refused("changes of the order of writes"));
         }
         if differs(Access::ZERO_BASED) {
             return Err(refused("changes of the addresses of a region"));

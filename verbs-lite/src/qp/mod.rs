@@ -88,7 +88,7 @@ use crate::error::{PostError, Refused, VerbsError};
 use crate::mr::{Buf, Buffers, Reach};
 use crate::pd::{Pd, PdCore};
 use crate::share::Share;
-use crate::types::{Gid, Qpn};
+use crate::types::{Access, Gid, Qpn};
 use crate::wr::SendWr;
 use crate::xrcd::XrcdCore;
 
@@ -221,6 +221,10 @@ pub struct Qp<B: Buffers = Buf> {
     st: u32,
     qpn: u32,
     user_index: u32,
+    /// What its peer may do.
+    access: Access,
+    /// Whether READs and atomics of the peer are served.
+    serves_reads: bool,
     /// Its receives are of frames that a [`Spread`] gives it.
     spread: bool,
     fast_reg: FastRegSetup,
@@ -334,6 +338,8 @@ impl<B: Buffers> Qp<B> {
             st,
             qpn,
             user_index: config.user_index,
+            access: Access::empty(),
+            serves_reads: false,
             spread: config.spread,
             fast_reg: FastRegSetup::of(core, qp_type, config.fast_reg),
             objects,
@@ -513,7 +519,8 @@ impl Plan<'_> {
     fn make(&self, st: u32) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
         let &Self { pd, uar, ends, sizes, config } = self;
         let device = pd.core.device();
-        let has_rq = ends.srq.is_none() && ends.xrcd.is_none();
+        let is_of_keys = st == service::REG_UMR;
+        let has_rq = ends.recv_share.is_some() && !is_of_keys;
         let rq_bytes = if has_rq { sizes.recv.bytes() } else { 0 };
         let len_bytes = rq_bytes + (BASIC_BLOCK_BYTES << sizes.log_sq_blocks);
         let rings = Arc::new(pd.ring_memory(len_bytes)?);
@@ -521,16 +528,21 @@ impl Plan<'_> {
         let qpc = Qpc::zeroed()
             .with_st(st)
             .with_pm_state(PM_STATE_MIGRATED)
-            .with_pd(pd.number())
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
             .with_ts_format(u32::from(pd.core.roce.qp_ts_format() != 0))
             .with_rlky(pd.core.lkey.is_some())
             .with_uar_page(uar.page())
             .with_user_index(config.user_index)
-            .with_fre(config.qp_type == QpType::Rc)
+            .with_fre(config.qp_type == QpType::Rc || is_of_keys)
             .with_cqn_snd(ends.cqns[0])
             .with_cqn_rcv(ends.cqns[1])
             .with_dbr_addr(record.iova());
+        // The queue pair that changes keys is made as Linux's driver makes its own: it has a domain
+        // from INIT on. Source: Linux 6.12 `create_kernel_qp`.
+        let qpc = match is_of_keys {
+            true => qpc.with_latency_sensitive(true),
+            false => qpc.with_pd(pd.number()),
+        };
         let qpc = match (&ends.srq, &ends.xrcd) {
             (Some(srq), _) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
             (None, Some(xrcd)) => {
@@ -540,6 +552,7 @@ impl Plan<'_> {
                     _ => qpc.with_rq_type(rq_type::EMPTY),
                 }
             }
+            (None, None) if !has_rq => qpc.with_rq_type(rq_type::EMPTY),
             (None, None) => qpc
                 .with_log_rq_size(sizes.recv.log_entries.into())
                 .with_log_rq_stride(sizes.recv.log_units.into()),

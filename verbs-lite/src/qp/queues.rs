@@ -48,8 +48,11 @@ impl Ends {
         match srq {
             Some(srq) => srq.reserve(core, recv_cq)?,
             None if qp_type == QpType::XrcSend => {
-                ends.xrcd = Some(XrcdCore::of_initiators(core)?);
-                ends.cqns[1] = 0;
+                let xrcd = XrcdCore::of_initiators(core)?;
+                // It has no receives, and names a queue for them all the same. Source: Linux 6.12
+                // `qp.c`, "Set default resources".
+                ends.cqns[1] = xrcd.no_cq().number();
+                ends.xrcd = Some(xrcd);
             }
             None => ends.recv_share = Some(recv_cq.reserve(core, config.max_recv_wr)?),
         }
