@@ -24,6 +24,10 @@ pub const GRH_NEXT_HEADER: u8 = 0x1b;
 
 /// Wire number of the general services interface. Source: reference 7.8.
 pub(crate) const GSI_QPN: u32 = 1;
+/// Q_Key of the general services interface. Source: reference 7.8.
+pub(crate) const GSI_QKEY: u32 = 0x8001_0000;
+/// Wire number of multicast. Source: IBTA vol. 1, 10.5.
+pub(crate) const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// The header between Ethernet and the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

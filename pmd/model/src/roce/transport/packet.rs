@@ -243,6 +243,26 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Source and destination of the network header as GIDs, IPv4 addresses in their mapped form.
+    #[must_use]
+    pub fn gids(&self) -> ([u8; 16], [u8; 16]) {
+        let ipv6 = |at: usize| {
+            let mut gid = [0; 16];
+            gid.copy_from_slice(&self.ip[at..at + 16]);
+            gid
+        };
+        let ipv4 = |at: usize| {
+            let mut gid = [0; 16];
+            gid[10..12].fill(0xff);
+            gid[12..].copy_from_slice(&self.ip[at..at + 4]);
+            gid
+        };
+        match self.network {
+            Network::Ipv4 => (ipv4(12), ipv4(16)),
+            Network::Grh | Network::Ipv6 => (ipv6(8), ipv6(24)),
+        }
+    }
+
     /// The packets that came as one, each with its number.
     pub(crate) fn apart(&self, mtu: u32) -> impl Iterator<Item = (u32, Frame<'a>)> + use<'a> {
         let (frame, [first, middle, last]) = (*self, self.header.op.apart());

@@ -39,16 +39,14 @@ use crate::queue::active::Active;
 use crate::queue::completion::complete_behind;
 use crate::queue::cq::Completions;
 use crate::queue::eq::QueueKind;
-use crate::roce::transport::GSI_QPN;
 use crate::roce::transport::packet::{BadFrame, Frame, is_roce};
+use crate::roce::transport::{GSI_QPN, MULTICAST_QPN};
 use crate::wire::{Received, Wire};
 
 /// Frames looped back that are taken in one step.
 const LOOPBACK_BURST: usize = 64;
 /// Queue pairs that have a turn in one step; the others have theirs in the next ones.
 const MAX_TURNS: usize = 256;
-/// Wire number of multicast. Source: IBTA vol. 1, 10.5.
-const MULTICAST_QPN: u32 = 0xff_ffff;
 
 /// The RoCE side of the data path.
 #[derive(Debug, Default)]
@@ -206,7 +204,7 @@ impl Roce {
                 objects.gsi.iter().find(receives).copied().unwrap_or(GSI_QPN)
             }
             MULTICAST_QPN => {
-                let group = receive::destination_gid(frame);
+                let (_, group) = frame.gids();
                 let members: Vec<u32> = objects
                     .multicast
                     .iter()

@@ -1,4 +1,4 @@
-//! The addresses of packets: of a connection, of a datagram.
+//! The addresses of packets: of a connection, of a datagram, of what arrives.
 //!
 //! Source: reference 5.2, 6.3, 7.9.
 
@@ -8,8 +8,8 @@ use ferrocx_prm::wqe::AddressVector;
 use super::env::Env;
 use crate::bits::low16;
 use crate::objects::{Qp, RoceGid};
-use crate::roce::transport::Network;
-use crate::roce::transport::packet::{IpPair, Path};
+use crate::roce::transport::packet::{Frame, IpPair, Path};
+use crate::roce::transport::{MULTICAST_QPN, Network};
 
 /// "Not congested, and able to tell": ECT(0) of RFC 3168.
 pub(super) const ECT_0: u8 = 2;
@@ -76,6 +76,26 @@ pub(super) fn datagram_path(av: &AddressVector, env: &Env<'_>) -> Option<Path> {
     // The service level is the priority, one bit up. Source: reference 6.3.
     path.vlan = gid.vlan.map(|vlan| low16((av.sl() >> 1).into()) << 13 | vlan);
     Some(path)
+}
+
+/// Whether a packet is for the address it came to: that of the connection here, from its peer; a
+/// datagram's is one of this port's. Who is sent what a group gets was chosen by its address.
+///
+/// # Source
+///
+/// IBTA vol. 1, 9.6.1.2 (GRH checks); Linux `rxe_recv.c`, `check_addr` and `rxe_match_dgid`.
+pub(super) fn is_for(qp: &Qp, env: &Env<'_>, frame: &Frame<'_>) -> bool {
+    let (src, dst) = frame.gids();
+    let is_dst = |gid: &RoceGid| gid.network == frame.network && gid.gid == dst;
+    if !qp.qp_type.is_connected() {
+        let is_group = frame.header.dest_qpn == MULTICAST_QPN;
+        return is_group || env.gids.iter().flatten().any(is_dst);
+    }
+    let ads = qp.path();
+    // Of an IPv4 address, the last four bytes are what packets are sent to.
+    let at = if frame.network == Network::Ipv4 { 12 } else { 0 };
+    let is_src = src[at..] == ads.rgid_rip()[at..];
+    is_src && env.gid(ads.src_addr_index()).is_some_and(is_dst)
 }
 
 /// The ECN bits of what a connection sends: able to tell of congestion where the port reacts to it.

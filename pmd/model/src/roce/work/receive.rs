@@ -10,7 +10,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use super::env::Env;
 use super::error::fail;
 use super::ring::{self, destination, report};
-use super::{answer, congestion, inline, umr};
+use super::{answer, congestion, inline, path, umr};
 use crate::bits::low32;
 use crate::objects::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
@@ -79,23 +79,15 @@ pub(super) fn out_of_reach(refused: dma::Refused) -> (AckSyndrome, EventType) {
     }
 }
 
-/// The group that a multicast packet was sent to.
-pub(super) fn destination_gid(frame: &Frame<'_>) -> [u8; 16] {
-    let mut gid = [0; 16];
-    if frame.network == Network::Ipv4 {
-        gid[10..12].fill(0xff);
-        gid[12..].copy_from_slice(&frame.ip[16..20]);
-    } else {
-        gid.copy_from_slice(&frame.ip[24..40]);
-    }
-    gid
-}
-
 /// A packet for a queue pair arrived.
 pub(super) fn packet(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     let header = &frame.header;
     if !qp.state.receives() {
         env.drops.no_queue += 1;
+        return;
+    }
+    if !path::is_for(qp, env, frame) {
+        env.drops.address += 1;
         return;
     }
     if header.op == Op::Notification {

@@ -19,10 +19,10 @@ use crate::objects::mkey::Rights;
 use crate::objects::{Qp, QpState, QpType, SendJob};
 use crate::queue::dma;
 use crate::queue::wqe::{self, Segments, WqeFault};
-use crate::roce::transport::GSI_QPN;
 use crate::roce::transport::bth::{AtomicEth, Deth, Header, Op, Reth};
 use crate::roce::transport::packet::Path;
 use crate::roce::transport::requester::{Fault, Kind, Next, Outgoing};
+use crate::roce::transport::{GSI_QKEY, GSI_QPN};
 
 /// WQEs fetched ahead of their completion at most.
 const MAX_QUEUED: usize = 64;
@@ -31,8 +31,6 @@ const PACKETS_PER_TURN: u32 = 64;
 /// Bytes of payload of one queue pair in one step: what was written to a wire in memory is read
 /// from the cache of the core that wrote it.
 const BYTES_PER_TURN: u32 = 60 << 10;
-/// Q_Key of the general services interface. Source: reference 7.8.
-const GSI_QKEY: u32 = 0x8001_0000;
 /// Bit of a Q_Key in a WQE: take that of the context. Source: reference 7.8.
 const QKEY_OF_QP: u32 = 1 << 31;
 
