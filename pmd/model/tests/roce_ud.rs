@@ -103,6 +103,25 @@ fn management_datagrams_go_from_queue_pair_one_to_queue_pair_one() {
 }
 
 #[test]
+fn queue_pair_one_has_a_qkey_of_its_own() {
+    let mut two = Two::new();
+    let (mut qa, _) = pair(&mut two, UD);
+    let mut gsi = two.b.create_qp(GSI);
+    let (_, to_a) = two.targets(&qa, &gsi);
+    two.b.connect(&gsi, GSI, &to_a, 0);
+    two.b.post_receive(&mut gsi, 0, 1000);
+    // 1 << 31 takes the sender's own.
+    for qkey in [1, 1 << 31] {
+        let mut segments = to(&two.b, qkey, 1);
+        segments.extend(inline(&[1]));
+        two.a.post_send(&mut qa, &work(SEND), &segments);
+        two.run();
+    }
+    assert!(two.b.polled().is_empty());
+    assert_eq!(two.b.host.nic.datapath().roce_drops().qkey, 2);
+}
+
+#[test]
 fn a_group_reaches_its_members_only() {
     let mut two = Two::new();
     let (mut qa, mut qb) = pair(&mut two, UD);

@@ -16,11 +16,11 @@ use crate::objects::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
 use crate::queue::cq::{self, Urgency};
 use crate::queue::dma;
-use crate::roce::transport::Network;
 use crate::roce::transport::atomic::{self, Size};
 use crate::roce::transport::bth::{AckSyndrome, Header, Op, Reth, Transport};
 use crate::roce::transport::packet::Frame;
 use crate::roce::transport::responder::Arrival;
+use crate::roce::transport::{GSI_QKEY, Network};
 
 /// Room for the IP header in front of a datagram. Source: reference 6.11.
 const GRH_BYTES: usize = 40;
@@ -510,7 +510,9 @@ fn complete(
 fn datagram(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
     let header = &frame.header;
     let is_gsi = qp.qp_type == QpType::Gsi;
-    if !is_gsi && header.deth.qkey != qp.context.q_key() {
+    // The general services interface has a key of its own. Source: reference 7.8.
+    let qkey = if is_gsi { GSI_QKEY } else { qp.context.q_key() };
+    if header.deth.qkey != qkey {
         env.drops.qkey += 1;
         return;
     }
