@@ -3,8 +3,11 @@
 mod common;
 
 use common::input;
-use common::roce::{MTU, Peer, QKEY, TestQp, Two, UC, UD, av, inline, mapped, pattern, work};
+use common::roce::{
+    MTU, Peer, QKEY, TestQp, Two, UC, UD, av, data, inline, mapped, pattern, work,
+};
 
+const WRITE_IMM: u32 = 0x09;
 const SEND: u32 = 0x0a;
 const SEND_IMM: u32 = 0x0b;
 const GSI: u32 = 8;
@@ -155,4 +158,48 @@ fn an_unreliable_connection_sends_without_answers() {
     assert_eq!((two.a.polled().len(), two.b.polled().len()), (1, 1));
     assert_eq!(two.b.read(0, len), pattern(len, 1));
     assert_eq!(two.a.host.nic.state().port.counters.rx().packets, 0, "no acknowledgement");
+}
+
+#[test]
+fn an_unreliable_connection_loses_what_its_peer_did_wrong_and_keeps_the_receive() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(UC);
+    let room = MTU + 10;
+    two.b.post_receive(&mut qb, 0, room as u32);
+    // In one packet, at its third packet, and at its last.
+    for len in [MTU, 3 * MTU, room + 1] {
+        if len == MTU {
+            // A key that reaches nothing: the immediate would take the receive.
+            let mut segments = Peer::raddr(&two.b, 0, two.b.key ^ 1);
+            segments.extend(two.a.sge(0, len as u32));
+            two.a.post_send(&mut qa, &work(WRITE_IMM), &segments);
+        } else {
+            two.a.post_send(&mut qa, &work(SEND), &two.a.sge(0, len as u32));
+        }
+        two.run();
+        assert_eq!(two.a.polled()[0].opcode(), 0, "nobody tells the sender");
+        assert!(two.b.polled().is_empty(), "{len} bytes");
+        assert_eq!(two.b.state(&qb), 3, "receiving goes on after {len} bytes");
+    }
+    assert_eq!(two.b.host.nic.datapath().roce_drops().too_long, 2);
+    two.a.write(0, &pattern(room, 7));
+    two.a.post_send(&mut qa, &work(SEND), &two.a.sge(0, room as u32));
+    two.run();
+    let got = two.b.polled();
+    assert_eq!((got.len(), got[0].opcode(), got[0].wqe_counter()), (1, 2, 0), "the same receive");
+    assert_eq!(two.b.read(0, room), pattern(room, 7));
+    assert!(two.b.events().iter().all(|(kind, _)| *kind == 0), "completions only");
+}
+
+#[test]
+fn a_fault_of_the_receive_ends_an_unreliable_connection() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = two.connected(UC);
+    let addr = two.b.memory.iova();
+    let foreign = data(100, two.b.key ^ 1, addr);
+    two.b.post_receive_raw(&mut qb, &foreign);
+    two.a.post_send(&mut qa, &work(SEND), &inline(&[1; 8]));
+    two.run();
+    assert_eq!(two.b.polled()[0].syndrome(), 0x04, "local protection");
+    assert_eq!(two.b.state(&qb), 6);
 }

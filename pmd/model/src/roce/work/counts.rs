@@ -19,7 +19,8 @@ pub struct RoceDrops {
     pub pkey: u64,
     /// The Q_Key does not match.
     pub qkey: u64,
-    /// Datagrams longer than the receive that waited for them.
+    /// Datagrams, and messages of unreliable connections, longer than the receive that waited for
+    /// them.
     pub too_long: u64,
 }
 

@@ -242,14 +242,37 @@ fn unreliable(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) {
         Ok(true) => qp.responder.accept(header, len),
         // The message is lost; its other packets find no beginning.
         Ok(false) => env.out_of_buffer(qp),
-        Err(refusal) => {
-            env.refuse("rdma request", refusal.value, refusal.why);
-            if let Some(taken) = qp.taken.take() {
-                report(qp, env, &taken, refusal.syndrome);
-                fail(qp, env);
-            }
-        }
+        Err(refusal) => lose_message(qp, env, &refusal),
     }
+}
+
+/// A message of an unreliable connection cannot be taken. What its sender did wrong is lost without
+/// a word, and the receive waits for another; a shared one is used up, with an error. A fault of
+/// this side's own ends the queue pair.
+///
+/// # Source
+///
+/// IBTA vol. 1, 9.9.6.3, classes A, D and E; Linux `rxe_resp.c`, `RESPST_ERR_LENGTH` and
+/// `RESPST_ERR_RKEY_VIOLATION`.
+#[cold]
+fn lose_message(qp: &mut Qp, env: &mut Env<'_>, refusal: &Refusal) {
+    env.refuse("rdma request", refusal.value, refusal.why);
+    let is_own_fault = refusal.nak == AckSyndrome::NAK_REMOTE_OPERATION;
+    if !is_own_fault && (qp.taken.is_none() || ring::give_back(qp)) {
+        qp.taken = None;
+        if refusal.syndrome == CqeSyndrome::LOCAL_LENGTH_ERR {
+            env.drops.too_long += 1;
+        }
+        return;
+    }
+    if let Some(taken) = qp.taken.take() {
+        report(qp, env, &taken, refusal.syndrome);
+    }
+    if let Some(event) = refusal.event.filter(|_| is_own_fault) {
+        let qpn = env.qpn;
+        env.event(event, qpn);
+    }
+    fail(qp, env);
 }
 
 /// A packet of a SEND or WRITE. `false` when it needs a receive and none is posted.
