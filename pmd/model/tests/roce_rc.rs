@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::roce::{A_PSN, ALL_RIGHTS, MTU, Peer, RC, Two, data, inline, pattern, work};
+use common::roce::{
+    A_PSN, ALL_RIGHTS, MTU, Peer, RC, TIMEOUT, Two, data, init2rtr, inline, pattern, rtr2rts, work,
+};
 use common::words;
 use ferrocx_model::NicConfig;
 use ferrocx_model::wire::{Impair, ImpairConfig, SplitMix64, Wire, link};
@@ -450,4 +452,27 @@ fn two_queue_pairs_of_one_port_talk_to_each_other() {
     assert_eq!(two.a.polled().len(), 2);
     assert_eq!(two.a.read(100, 9), b"to myself");
     assert_eq!(two.b.host.nic.state().port.counters.rx().packets, 0, "nothing left the port");
+}
+
+#[test]
+fn a_write_is_no_longer_than_a_message_of_the_responder_may_be() {
+    let mut two = Two::new();
+    let (mut qa, qb) = (two.a.create_qp(RC), two.b.create_qp(RC));
+    let (to_b, to_a) = two.targets(&qa, &qb);
+    two.a.connect(&qa, RC, &to_b, TIMEOUT);
+    two.b.enter_init(&qb, RC);
+    let mut bytes = init2rtr(qb.qpn, &to_a);
+    // MTU 256, messages up to 2^9 bytes.
+    bytes[0x20] = 1 << 5 | 9;
+    two.b.host.ok(&bytes, 0x10);
+    two.b.host.ok(&rtr2rts(qb.qpn, &to_a, TIMEOUT), 0x10);
+    for (len, syndrome) in [(512, None), (513, Some(0x12))] {
+        let mut segments = Peer::raddr(&two.b, 0, two.b.key);
+        segments.extend(two.a.sge(0, len));
+        two.a.post_send(&mut qa, &work(WRITE), &segments);
+        two.run();
+        let got = &two.a.polled()[0];
+        assert_eq!((got.opcode() == 13).then(|| got.syndrome()), syndrome, "{len} bytes");
+    }
+    assert_eq!(two.b.state(&qb), ERR);
 }

@@ -340,6 +340,14 @@ pub(super) fn remote(
     MemAccess { key, addr, len, rights, pd, rlky: false, qpn }
 }
 
+/// What `log_msg_max` says holds for both directions of a message.
+fn check_len(qp: &Qp, reth: &Reth) -> Result<(), Refusal> {
+    if reth.len > 1 << qp.context.log_msg_max().min(31) {
+        return Err(Refusal::invalid("longer than a message may be"));
+    }
+    Ok(())
+}
+
 /// Checks the whole range of an operation before its first byte moves.
 fn check(env: &Env<'_>, pd: u32, reth: &Reth, rights: Rights) -> Result<(), Refusal> {
     if reth.len == 0 {
@@ -357,6 +365,7 @@ fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusa
         if !qp.context.rwe() {
             return Err(Refusal::invalid("remote writes are not enabled"));
         }
+        check_len(qp, &header.reth)?;
         check(env, pd, &header.reth, Rights::REMOTE_WRITE)?;
         qp.responder.begin_write(header.reth);
         env.count(qp, |count| count.rx_write_requests += 1);
@@ -378,9 +387,7 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
     if !qp.responder.has_room() {
         return Err(Refusal::invalid("more reads than responder resources"));
     }
-    if header.reth.len > 1 << qp.context.log_msg_max().min(31) {
-        return Err(Refusal::invalid("longer than a message may be"));
-    }
+    check_len(qp, &header.reth)?;
     let pd = domain(qp, env, header)?;
     check(env, pd, &header.reth, Rights::REMOTE_READ)?;
     env.count(qp, |count| count.rx_read_requests += 1);
