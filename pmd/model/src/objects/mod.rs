@@ -140,6 +140,8 @@ pub struct Objects {
     pub rmps: Table<Rmp>,
     /// Queue pairs.
     pub qps: Table<Qp>,
+    /// Queue pairs that lost a completion queue, and whose driver was not told yet.
+    pub(crate) lost_qps: Vec<u32>,
     /// Shared receive queues of XRC.
     pub xrc_srqs: Table<XrcSrq>,
     /// The RoCE address table; it grows as entries are set.
@@ -259,6 +261,7 @@ impl Objects {
             rmps: Table::new(first::RMP, limits.queues, budget),
             qps: Table::new(first::QP, limits.queues, budget),
             xrc_srqs: Table::new(first::XRC_SRQ, limits.queues, budget).shared(),
+            lost_qps: Vec::new(),
             roce_gids: Vec::new(),
             multicast: PaidList::new(budget),
             rqts: Table::new(first::RQT, limits.rqts, budget),

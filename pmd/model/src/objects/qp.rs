@@ -348,8 +348,9 @@ impl Line {
 }
 
 impl Footprint for Qp {
-    /// Its number may wait for its turn.
-    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER;
+    /// Its number may wait for its turn, and stand in the list of those that lost their CQ, which
+    /// doubles.
+    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER + 2 * size_of::<u32>();
 
     fn heap_bytes(&self) -> u64 {
         let own = match &self.receive {

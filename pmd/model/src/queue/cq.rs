@@ -327,7 +327,8 @@ fn notify(
     }
 }
 
-/// A CQ is lost: event, and every queue attached to it goes to error.
+/// A CQ is lost: event, and every queue attached to it goes to error. What is posted to its queue
+/// pairs is flushed once the device is done with what it is at.
 ///
 /// # Source
 /// Reference 6.9: "CQ error event 0x04 syndrome 1, CQ status 9, attached queues go to error".
@@ -356,9 +357,10 @@ pub(crate) fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
         }
     }
     let on_it = |qp: &Qp| qp.context.cqn_snd() == cqn || qp.context.cqn_rcv() == cqn;
-    for (_, qp) in objects.qps.iter_mut().filter(|(_, qp)| on_it(qp)) {
-        if qp.state != QpState::Reset {
+    for (qpn, qp) in objects.qps.iter_mut().filter(|(_, qp)| on_it(qp)) {
+        if !matches!(qp.state, QpState::Reset | QpState::Error) {
             qp.state = QpState::Error;
+            objects.lost_qps.push(qpn);
         }
     }
     if status == CqStatus::Overflow {

@@ -184,7 +184,8 @@ impl Peer {
         self.create_qp_changed(st, |bytes| bytes[0x88..0x8c].fill(0))
     }
 
-    fn create_qp_changed(&mut self, st: u32, change: impl FnOnce(&mut [u8])) -> TestQp {
+    /// CREATE_QP with its input changed.
+    pub fn create_qp_changed(&mut self, st: u32, change: impl FnOnce(&mut [u8])) -> TestQp {
         let alloc = |host: &Host, len: usize| host.heap.alloc(len, 4096).expect("room");
         let (rings, record) = (alloc(&self.host, 4096), alloc(&self.host, 64));
         rings.fill(0);

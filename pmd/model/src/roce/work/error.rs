@@ -15,6 +15,11 @@ pub(super) fn fail(qp: &mut Qp, env: &mut Env<'_>) {
         return;
     }
     qp.state = QpState::Error;
+    flush(qp, env);
+}
+
+/// Flushes everything posted to a queue pair that has gone to the error state.
+pub(super) fn flush(qp: &mut Qp, env: &mut Env<'_>) {
     if let Some(taken) = qp.taken.take() {
         ring::report(qp, env, &taken, CqeSyndrome::WR_FLUSH_ERR);
     }

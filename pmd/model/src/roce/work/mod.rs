@@ -29,7 +29,7 @@ use ferrocx_prm::eqe::EventType;
 
 use self::counts::{InlineCounts, KeyCounts, RoceDrops};
 use self::env::{Effect, Env, is_own};
-use self::error::fail;
+use self::error::{fail, flush};
 use self::output::{Loopback, MAX_LOOPBACK, Output};
 use crate::bits::low16;
 use crate::device::state::Ctx;
@@ -170,6 +170,32 @@ impl Roce {
         self.activate(qpn);
     }
 
+    /// Queue pairs that lost a completion queue fail without a request to blame, too. Returns
+    /// whether there were any.
+    ///
+    /// # Source
+    ///
+    /// IBTA vol. 1, 11.6.3: an error of a CQ leads to catastrophic errors of its work queues.
+    fn end_lost(&mut self, ctx: &mut Ctx<'_>, completions: &mut Completions) -> bool {
+        let mut busy = false;
+        // What is flushed may be too much for another CQ, and more follow.
+        while let Some(qpn) = ctx.state.objects.lost_qps.pop() {
+            busy = true;
+            self.with(ctx, completions, qpn, |qp, env, _| {
+                // Not if it was reset or destroyed since.
+                if qp.state == QpState::Error {
+                    env.event(EventType::WQ_CATASTROPHIC, qpn);
+                    flush(qp, env);
+                }
+            });
+            self.activate(qpn);
+            if ctx.is_turn_over() {
+                break;
+            }
+        }
+        busy
+    }
+
     /// Takes a frame if it is for the RoCE port. Returns whether it is.
     pub(crate) fn frame(
         &mut self,
@@ -250,7 +276,7 @@ impl Roce {
         completions: &mut Completions,
         wire: &mut dyn Wire,
     ) -> bool {
-        let mut busy = false;
+        let mut busy = self.end_lost(ctx, completions);
         for _ in 0..LOOPBACK_BURST {
             let Some((bytes, fcs)) = self.loopback.frames.pop_front() else { break };
             busy = true;
