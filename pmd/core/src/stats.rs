@@ -19,18 +19,26 @@ pub struct VportCounters {
     pub rx_errors: Traffic,
     /// Not sent because of errors.
     pub tx_errors: Traffic,
-    /// Received unicast.
+    /// Received by Ethernet queues, unicast.
     pub rx_unicast: Traffic,
-    /// Sent unicast.
+    /// Sent by Ethernet queues, unicast.
     pub tx_unicast: Traffic,
-    /// Received multicast.
+    /// Received by Ethernet queues, multicast.
     pub rx_multicast: Traffic,
-    /// Sent multicast.
+    /// Sent by Ethernet queues, multicast.
     pub tx_multicast: Traffic,
-    /// Received broadcast.
+    /// Received by Ethernet queues, broadcast.
     pub rx_broadcast: Traffic,
-    /// Sent broadcast.
+    /// Sent by Ethernet queues, broadcast.
     pub tx_broadcast: Traffic,
+    /// Received by RoCE, unicast.
+    pub rx_rdma_unicast: Traffic,
+    /// Sent by RoCE, unicast.
+    pub tx_rdma_unicast: Traffic,
+    /// Received by RoCE, multicast.
+    pub rx_rdma_multicast: Traffic,
+    /// Sent by RoCE, multicast.
+    pub tx_rdma_multicast: Traffic,
 }
 
 impl VportCounters {
@@ -45,16 +53,20 @@ impl VportCounters {
             tx_multicast: traffic(out.tx_eth_multicast_packets(), out.tx_eth_multicast_octets()),
             rx_broadcast: traffic(out.rx_eth_broadcast_packets(), out.rx_eth_broadcast_octets()),
             tx_broadcast: traffic(out.tx_eth_broadcast_packets(), out.tx_eth_broadcast_octets()),
+            rx_rdma_unicast: traffic(out.rx_ib_unicast_packets(), out.rx_ib_unicast_octets()),
+            tx_rdma_unicast: traffic(out.tx_ib_unicast_packets(), out.tx_ib_unicast_octets()),
+            rx_rdma_multicast: traffic(out.rx_ib_multicast_packets(), out.rx_ib_multicast_octets()),
+            tx_rdma_multicast: traffic(out.tx_ib_multicast_packets(), out.tx_ib_multicast_octets()),
         }
     }
 
-    /// Packets received, of all kinds.
+    /// Packets that Ethernet queues received, of all kinds.
     #[must_use]
     pub fn rx_packets(&self) -> u64 {
         self.rx_unicast.packets + self.rx_multicast.packets + self.rx_broadcast.packets
     }
 
-    /// Packets sent, of all kinds.
+    /// Packets that Ethernet queues sent, of all kinds.
     #[must_use]
     pub fn tx_packets(&self) -> u64 {
         self.tx_unicast.packets + self.tx_multicast.packets + self.tx_broadcast.packets

@@ -2,10 +2,8 @@
 
 mod common;
 
-use common::input;
-use common::roce::{
-    MTU, Peer, QKEY, TestQp, Two, UC, UD, av, data, inline, mapped, pattern, work,
-};
+use common::roce::{MTU, Peer, QKEY, TestQp, Two, UC, UD, av, data, inline, mapped, pattern, work};
+use common::{input, words};
 
 const WRITE_IMM: u32 = 0x09;
 const SEND: u32 = 0x0a;
@@ -54,6 +52,39 @@ fn a_wrong_qkey_is_dropped_and_counted() {
         assert_eq!(two.b.polled().len(), usize::from(arrives), "Q_Key {qkey:#x}");
     }
     assert_eq!(two.b.host.nic.datapath().roce_drops().qkey, 1);
+    let context = two.b.host.ok(&input(0x10, &[(0, 0x0754_0000)]), 0x110);
+    assert_eq!(context.word(0x10 + 0x68) >> 16, 1, "the vport counts it as well");
+}
+
+#[test]
+fn ports_count_these_packets_apart_from_those_of_ethernet() {
+    let mut two = Two::new();
+    let (mut qa, mut qb) = pair(&mut two, UD);
+    two.b.post_receive(&mut qb, 0, 1000);
+    let mut segments = to(&two.b, QKEY, qb.qpn);
+    segments.extend(inline(b"hello"));
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    let mut segments = av(QKEY, 0xff_ffff, [1, 0, 0x5e, 1, 2, 3], [239, 1, 2, 3]);
+    segments.extend(inline(b"hello"));
+    two.a.post_send(&mut qa, &work(SEND), &segments);
+    two.run();
+    // Headers of 14, 20, 8, 12 and 8 bytes, 5 bytes and 3 of padding, ICRC.
+    for (peer, [unicast, multicast]) in [(&mut two.a, [0x40, 0x60]), (&mut two.b, [0x30, 0x50])] {
+        let counters = peer.host.ok(&input(0x20, &[(0, 0x0770_0000)]), 0x210);
+        for (at, word) in (0x10..0x210).step_by(4).map(|at| (at, counters.word(at))) {
+            let expected = match at {
+                _ if [unicast + 4, multicast + 4].contains(&at) => 1,
+                _ if [unicast + 12, multicast + 12].contains(&at) => 74,
+                _ => 0,
+            };
+            assert_eq!(word, expected, "at {at:#x}");
+        }
+    }
+    // The port counts both. PPCNT, group 1: unicast received, multicast received.
+    let mut bytes = words(&[0x0805_0000, 1, 0x5008, 0, 1 << 16 | 1]);
+    bytes.resize(0x10 + 256, 0);
+    let counters = two.b.host.ok(&bytes, 0x10 + 256);
+    assert_eq!([counters.word(0x10 + 8 + 12), counters.word(0x10 + 8 + 76)], [1, 1]);
 }
 
 #[test]

@@ -196,20 +196,22 @@ fn ieee_802_3(counters: &PortCounters) -> Ieee8023Counters {
 /// The interface counters of RFC 2863, in the order of `mlx5_ifc_eth_2863_cntrs_grp_data_layout`.
 fn rfc_2863(counters: &PortCounters) -> [u64; 13] {
     let (rx, tx) = (counters.rx(), counters.tx());
+    let ([rx_unicast, rx_multicast, rx_broadcast], [tx_unicast, tx_multicast, tx_broadcast]) =
+        (counters.rx_by_cast(), counters.tx_by_cast());
     [
         rx.octets + rx.packets * FCS_BYTES,
-        counters.rx_unicast.packets,
+        rx_unicast.packets,
         0,
         counters.rx_errors.packets,
         0,
         tx.octets + tx.packets * FCS_BYTES,
-        counters.tx_unicast.packets,
+        tx_unicast.packets,
         0,
         counters.tx_errors.packets,
-        counters.rx_multicast.packets,
-        counters.rx_broadcast.packets,
-        counters.tx_multicast.packets,
-        counters.tx_broadcast.packets,
+        rx_multicast.packets,
+        rx_broadcast.packets,
+        tx_multicast.packets,
+        tx_broadcast.packets,
     ]
 }
 
@@ -218,8 +220,8 @@ fn rfc_2863(counters: &PortCounters) -> [u64; 13] {
 fn rfc_2819(counters: &PortCounters) -> [u64; 5] {
     let rx = counters.rx();
     let octets = rx.octets + rx.packets * FCS_BYTES;
-    let groups = (counters.rx_broadcast.packets, counters.rx_multicast.packets);
-    [0, octets, rx.packets, groups.0, groups.1]
+    let [_, multicast, broadcast] = counters.rx_by_cast();
+    [0, octets, rx.packets, broadcast.packets, multicast.packets]
 }
 
 fn fill(set: &mut [u8], values: &[u64]) {

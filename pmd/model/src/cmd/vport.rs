@@ -68,7 +68,10 @@ fn query_context(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         }
         _ => return Err(Refused::param("allowed_list_type", kind, "no such list")),
     };
+    // The counter has 16 bits, and stays where it is full.
+    let qkey_violations = exec.datapath.roce_drops().qkey.min(0xffff);
     let context = context(vport)
+        .with_qkey_violation_counter(u32::try_from(qkey_violations).unwrap_or(0xffff))
         .with_allowed_list_type(kind)
         .with_allowed_list_size(u32::try_from(count).unwrap_or(0));
     let mut output = QueryNicVportContextOut::zeroed().with_nic_vport_context(context).0.to_vec();
@@ -251,6 +254,14 @@ fn vport_counters(counters: &PortCounters) -> QueryVportCounterOut {
         .with_rx_errors_octets(counters.rx_errors.octets)
         .with_tx_errors_packets(counters.tx_errors.packets)
         .with_tx_errors_octets(counters.tx_errors.octets)
+        .with_rx_ib_unicast_packets(counters.rx_ib_unicast.packets)
+        .with_rx_ib_unicast_octets(counters.rx_ib_unicast.octets)
+        .with_tx_ib_unicast_packets(counters.tx_ib_unicast.packets)
+        .with_tx_ib_unicast_octets(counters.tx_ib_unicast.octets)
+        .with_rx_ib_multicast_packets(counters.rx_ib_multicast.packets)
+        .with_rx_ib_multicast_octets(counters.rx_ib_multicast.octets)
+        .with_tx_ib_multicast_packets(counters.tx_ib_multicast.packets)
+        .with_tx_ib_multicast_octets(counters.tx_ib_multicast.octets)
         .with_rx_eth_broadcast_packets(counters.rx_broadcast.packets)
         .with_rx_eth_broadcast_octets(counters.rx_broadcast.octets)
         .with_tx_eth_broadcast_packets(counters.tx_broadcast.packets)

@@ -165,8 +165,9 @@ impl DataPath {
                 return;
             }
             let packet = recent.parse(frame.bytes);
-            receiver::count(ctx, packet.packet, frame);
-            if !roce.frame(ctx, completions, frame, packet.packet) {
+            let is_roce = roce.frame(ctx, completions, frame, packet.packet);
+            receiver::count(ctx, packet.packet, frame, is_roce);
+            if !is_roce {
                 receive.deliver(ctx, completions, frame.bytes, packet, origin);
             }
         };

@@ -21,6 +21,10 @@ impl Traffic {
         self.octets += octets;
     }
 
+    fn plus(self, other: Self) -> Self {
+        Self { packets: self.packets + other.packets, octets: self.octets + other.octets }
+    }
+
     /// Counts the packets that go as one inside the process.
     #[inline]
     pub(crate) fn add_train(&mut self, train: &Train) {
@@ -32,11 +36,11 @@ impl Traffic {
 /// Counters of the vport and of the port behind it. Source: reference 4.8, 4.7 (PPCNT).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Received, unicast.
+    /// Received by Ethernet, unicast.
     pub rx_unicast: Traffic,
-    /// Received, multicast.
+    /// Received by Ethernet, multicast.
     pub rx_multicast: Traffic,
-    /// Received, broadcast.
+    /// Received by Ethernet, broadcast.
     pub rx_broadcast: Traffic,
     /// Received from the wire and not taken: malformed, too long.
     pub rx_errors: Traffic,
@@ -46,12 +50,20 @@ pub struct PortCounters {
     pub rx_out_of_buffer: u64,
     /// Received while the link was down.
     pub rx_link_down: u64,
-    /// Sent, unicast.
+    /// Sent by Ethernet, unicast.
     pub tx_unicast: Traffic,
-    /// Sent, multicast.
+    /// Sent by Ethernet, multicast.
     pub tx_multicast: Traffic,
-    /// Sent, broadcast.
+    /// Sent by Ethernet, broadcast.
     pub tx_broadcast: Traffic,
+    /// Received by RoCE, unicast.
+    pub rx_ib_unicast: Traffic,
+    /// Received by RoCE, multicast.
+    pub rx_ib_multicast: Traffic,
+    /// Sent by RoCE, unicast.
+    pub tx_ib_unicast: Traffic,
+    /// Sent by RoCE, multicast.
+    pub tx_ib_multicast: Traffic,
     /// Not sent.
     pub tx_errors: Traffic,
     /// Not sent because the link was down.
@@ -61,24 +73,33 @@ pub struct PortCounters {
 }
 
 impl PortCounters {
+    /// Frames received without error, by cast.
+    pub(crate) fn rx_by_cast(&self) -> [Traffic; 3] {
+        let unicast = self.rx_unicast.plus(self.rx_ib_unicast);
+        [unicast, self.rx_multicast.plus(self.rx_ib_multicast), self.rx_broadcast]
+    }
+
+    /// Frames sent, by cast.
+    pub(crate) fn tx_by_cast(&self) -> [Traffic; 3] {
+        let unicast = self.tx_unicast.plus(self.tx_ib_unicast);
+        [unicast, self.tx_multicast.plus(self.tx_ib_multicast), self.tx_broadcast]
+    }
+
     /// Frames received without error.
     #[must_use]
     pub fn rx(&self) -> Traffic {
-        sum([self.rx_unicast, self.rx_multicast, self.rx_broadcast])
+        sum(self.rx_by_cast())
     }
 
     /// Frames sent.
     #[must_use]
     pub fn tx(&self) -> Traffic {
-        sum([self.tx_unicast, self.tx_multicast, self.tx_broadcast])
+        sum(self.tx_by_cast())
     }
 }
 
 fn sum(parts: [Traffic; 3]) -> Traffic {
-    Traffic {
-        packets: parts.iter().map(|part| part.packets).sum(),
-        octets: parts.iter().map(|part| part.octets).sum(),
-    }
+    parts.into_iter().fold(Traffic::default(), Traffic::plus)
 }
 
 /// Frames that the vport takes besides those that a steering entry wants by address.

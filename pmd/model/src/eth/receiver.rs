@@ -174,14 +174,20 @@ impl Receiver {
     }
 }
 
-/// Counts a frame that arrived in good order.
+/// Counts a frame that arrived in good order, by whether the RoCE port took it.
+///
+/// # Source
+///
+/// Linux 6.12: `pma_cnt_ext_assign` has the counters of RoCE, `vport_stats_desc` both.
 #[inline]
-pub(crate) fn count(ctx: &mut Ctx<'_>, packet: &Packet, frame: &Received<'_>) {
+pub(crate) fn count(ctx: &mut Ctx<'_>, packet: &Packet, frame: &Received<'_>, is_roce: bool) {
     let counters = &mut ctx.state.port.counters;
-    let kind = match packet.cast {
-        Cast::Unicast => &mut counters.rx_unicast,
-        Cast::Multicast => &mut counters.rx_multicast,
-        Cast::Broadcast => &mut counters.rx_broadcast,
+    let kind = match (packet.cast, is_roce) {
+        (Cast::Unicast, false) => &mut counters.rx_unicast,
+        (Cast::Multicast, false) => &mut counters.rx_multicast,
+        (Cast::Broadcast, false) => &mut counters.rx_broadcast,
+        (Cast::Unicast, true) => &mut counters.rx_ib_unicast,
+        (Cast::Multicast | Cast::Broadcast, true) => &mut counters.rx_ib_multicast,
     };
     match &frame.fcs {
         Fcs::Good | Fcs::Bad => kind.add(frame.bytes.len() as u64),

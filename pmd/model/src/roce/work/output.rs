@@ -151,9 +151,8 @@ impl<'a> Output<'a> {
         self.wire.commit(env.now_ns, fcs);
         let counters = &mut env.port.counters;
         let kind = match cast {
-            Cast::Unicast => &mut counters.tx_unicast,
-            Cast::Multicast => &mut counters.tx_multicast,
-            Cast::Broadcast => &mut counters.tx_broadcast,
+            Cast::Unicast => &mut counters.tx_ib_unicast,
+            Cast::Multicast | Cast::Broadcast => &mut counters.tx_ib_multicast,
         };
         kind.add_train(&train);
         Ok(Sent::Yes)
