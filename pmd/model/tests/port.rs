@@ -116,7 +116,7 @@ fn the_other_registers_answer() {
 #[test]
 fn counter_groups_that_exist_are_answered() {
     let mut host = Host::up();
-    for group in [0, 1, 2, 3, 5, 0x10, 0x11, 0x12] {
+    for group in [0, 1, 2, 3, 5, 0x10, 0x11, 0x12, 0x20] {
         let ppcnt = read(&mut host, 0x5008, 256, PORT | group);
         assert_eq!(be32(&ppcnt, 0), PORT | group);
         assert_eq!(ppcnt[8..], [0; 248]);

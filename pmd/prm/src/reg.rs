@@ -143,6 +143,7 @@ values! {
         0x5 ETH_EXTENDED "Ethernet extended.";
         0x10 PER_PRIORITY "Per priority.";
         0x12 PHYSICAL_LAYER "Physical layer.";
+        0x20 INFINIBAND "InfiniBand port, RoCE ports too.";
     }
 }
 

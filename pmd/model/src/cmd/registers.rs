@@ -160,6 +160,8 @@ const ZERO_GROUPS: &[u32] = &[
     counter_group::PER_PRIORITY,
     0x11,
     counter_group::PHYSICAL_LAYER,
+    // `mlx5_ib` reads it for the counters of a RoCE port in sysfs.
+    counter_group::INFINIBAND,
 ];
 
 fn ppcnt(exec: &mut Exec<'_, '_>, input: Ppcnt, is_read: bool) -> Answer<Ppcnt> {
