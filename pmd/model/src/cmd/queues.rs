@@ -199,6 +199,7 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         arm: CqArmState::Idle,
         arm_sn: 0,
         told: 0,
+        solicited: 0,
         moderation_since_ns: None,
         moderation_count: 0,
         in_line: false,

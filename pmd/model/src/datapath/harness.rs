@@ -215,6 +215,7 @@ impl Port {
             arm: CqArmState::Idle,
             arm_sn: 0,
             told: 0,
+            solicited: 0,
             moderation_since_ns: None,
             moderation_count: 0,
             in_line: false,

@@ -138,6 +138,8 @@ pub struct Cq {
     pub arm_sn: u32,
     /// CQEs that were written at the last event.
     pub told: u64,
+    /// CQEs written up to the last one that is solicited or with error; 0 for none.
+    pub solicited: u64,
     /// Time at which the oldest CQE that waits for moderation was written.
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.

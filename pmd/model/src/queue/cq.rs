@@ -89,10 +89,25 @@ impl Cq {
 
     /// Counts entries that were written; gives the index of the last.
     #[inline]
-    fn produced(&mut self, entries: u32) -> u32 {
+    fn produced(&mut self, entries: u32, urgency: Urgency) -> u32 {
         self.producer = self.producer.wrapping_add(entries);
         self.completions += u64::from(entries);
+        if urgency != Urgency::Plain {
+            self.solicited = self.completions;
+        }
         self.producer.wrapping_sub(1) & INDEX_MASK
+    }
+
+    /// The claim of the last `unseen` entries on an event: one that is solicited or with error, and
+    /// of which no event has told, is among them.
+    ///
+    /// # Source
+    ///
+    /// Linux `mlx5_ifc_cqc_bits`: the device keeps `last_solicit_index`.
+    fn claim(&self, unseen: u32) -> Urgency {
+        let behind = self.completions - self.solicited;
+        let is_unseen = self.solicited > self.told && behind < u64::from(unseen);
+        if is_unseen { Urgency::Solicited } else { Urgency::Plain }
     }
 
     /// Whether nobody waits for an event, now or later: the driver looks by itself.
@@ -235,7 +250,7 @@ pub(crate) fn complete_now(
         fail(ctx, cqn, CqStatus::WriteFailure);
         return false;
     }
-    let last = cq.produced(1);
+    let last = cq.produced(1, urgency);
     if !cq.is_polled() {
         notify(ctx, completions, cqn, last, urgency);
     }
@@ -299,7 +314,7 @@ pub(crate) fn produce(
     urgency: Urgency,
 ) {
     let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return };
-    let last = cq.produced(entries);
+    let last = cq.produced(entries, urgency);
     if !cq.is_polled() {
         notify(ctx, completions, cqn, last, urgency);
     }
@@ -410,7 +425,7 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
     let unseen = cq.producer.wrapping_sub(ci) & INDEX_MASK;
     let last = cq.producer.wrapping_sub(1) & INDEX_MASK;
     let is_new = cq.completions != cq.told;
-    if is_new && unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, Urgency::Plain) {
+    if is_new && unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, cq.claim(unseen)) {
         if cq.moderation_over(ctx.now_ns) {
             fire(ctx, cqn);
         } else if !std::mem::replace(&mut cq.in_line, true) {

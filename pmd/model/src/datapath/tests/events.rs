@@ -118,6 +118,41 @@ fn solicited_arming_waits_for_a_solicited_or_failed_completion() {
 }
 
 #[test]
+fn solicited_arming_sees_what_is_in_the_ring_already() {
+    let (mut port, cq, mut sq) = start(|_| {});
+    let solicit = |port: &mut Port, sq: &mut TestSq| {
+        let mut wqe = nop(2);
+        wqe[11] |= 2;
+        sq.write(&wqe);
+        sq.record();
+        port.ring(sq);
+        port.poll();
+    };
+    complete(&mut port, &mut sq, 2);
+    arm(&mut port, &cq, 0, 0, true);
+    assert_eq!(events(&port, &cq), 0, "an ordinary one");
+    solicit(&mut port, &mut sq);
+    assert_eq!(events(&port, &cq), 1);
+    arm(&mut port, &cq, 1, 0, true);
+    assert_eq!(events(&port, &cq), 1, "told of already");
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 1);
+    // Solicited, then an ordinary one, then the request: by a driver that has seen neither.
+    arm(&mut port, &cq, 1, 3, false);
+    complete(&mut port, &mut sq, 2);
+    assert_eq!(events(&port, &cq), 2);
+    solicit(&mut port, &mut sq);
+    complete(&mut port, &mut sq, 2);
+    arm(&mut port, &cq, 2, 4, true);
+    assert_eq!(events(&port, &cq), 3);
+    // By one that has seen the first of the two.
+    solicit(&mut port, &mut sq);
+    complete(&mut port, &mut sq, 2);
+    arm(&mut port, &cq, 3, 7, true);
+    assert_eq!(events(&port, &cq), 3);
+}
+
+#[test]
 fn who_waits_for_the_next_completion_still_does_after_asking_for_solicited_ones() {
     let (mut port, cq, mut sq) = start(|_| {});
     arm(&mut port, &cq, 0, 0, false);
