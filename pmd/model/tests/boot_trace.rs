@@ -295,6 +295,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "log_max_umem",
             "uctx_cap",
             "flow_counter_bulk_alloc",
+            "log_max_flow_counter_bulk",
             "force_teardown",
             "max_tc",
             "cq_period_mode_modify",

@@ -8,7 +8,7 @@ use ferrocx_prm::cmd::flow::{
 };
 
 use super::handler::{Exec, no_tail, parse, plain, remove};
-use crate::device::caps::FLOW_COUNTER_BULK;
+use crate::device::caps::{FLOW_COUNTER_BULK, log_max};
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::FlowCounter;
 
@@ -60,12 +60,19 @@ pub(super) fn query(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let count = input.fixed.num_of_counters();
     let counters = &mut exec.ctx.state.objects.flow_counters;
     let mut output = QueryFlowCounterOut::zeroed().0.to_vec();
-    // 0 asks for the one counter that is named.
-    let last = first.saturating_add(count.max(1) - 1);
-    for id in first..=last {
+    ensure(count <= 1 << log_max::FLOW_COUNTER_BULK, || {
+        Refused::param("num_of_counters", count, "above log_max_flow_counter_bulk")
+    })?;
+    // 0 asks for the one counter that is named, which then has to be there.
+    ensure(count != 0 || counters.contains(first), || Refused::resource("flow_counter_id", first))?;
+    for index in 0..count.max(1) {
+        let id = first.saturating_add(index);
         let is_seen = counters.contains(id);
-        let counter = counters.get_mut(id).filter(|_| is_seen);
-        let counter = counter.ok_or_else(|| Refused::resource("flow_counter_id", id))?;
+        let Some(counter) = counters.get_mut(id).filter(|_| is_seen) else {
+            // Linux reads from a multiple of four on, whether or not all of them are its own.
+            output.extend([0; 16]);
+            continue;
+        };
         output.extend(counter.packets.to_be_bytes());
         output.extend(counter.octets.to_be_bytes());
         if input.fixed.clear() {

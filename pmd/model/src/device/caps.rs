@@ -60,6 +60,9 @@ pub mod log_max {
     pub const DESTINATIONS: u32 = 6;
     /// Counters of a flow table entry.
     pub const COUNTERS: u32 = 4;
+    /// Flow counters that one query reads: those of a bulk. A driver that reads from a multiple of
+    /// four on, as Linux does, needs at least 2.
+    pub const FLOW_COUNTER_BULK: u32 = 9;
     /// Unicast addresses of the vport.
     pub const UC_LIST: u32 = 7;
     /// Multicast addresses of the vport; the list size field has 12 bits.
@@ -378,6 +381,7 @@ fn general_queues(cap: HcaCap) -> HcaCap {
         .with_max_wqe_sz_rq(0x200)
         .with_max_flow_counter_15_0(MAX_FLOW_COUNTERS)
         .with_flow_counter_bulk_alloc(FLOW_COUNTER_BULK)
+        .with_log_max_flow_counter_bulk(log_max::FLOW_COUNTER_BULK)
         .with_log_max_rq(log_max::QUEUES)
         .with_log_max_sq(log_max::QUEUES)
         .with_log_max_tir(log_max::QUEUES)
