@@ -109,6 +109,20 @@ fn who_offers_enhanced_multi_packet_sends_offers_legacy_ones_too() {
     assert_eq!((word >> 14 & 3, word >> 5 & 1), (1, 1), "multi_pkt_send_wqe, enhanced");
 }
 
+/// Every outer field that entries are compared by: all of layer 2, but the second tag, to layer 4.
+#[test]
+fn match_fields_that_are_compared_are_advertised() {
+    let page = caps(&mut enabled(), 7, true);
+    for at in [0x40 + 0x20, 0x40 + 0x30] {
+        let fields = be32(&page, at);
+        for bit in 9..=31 {
+            let is_second_tag_or_flow_label = matches!(bit, 20..=23);
+            assert_eq!(fields >> bit & 1 == 0, is_second_tag_or_flow_label, "bit {bit}");
+        }
+        assert_eq!(fields & 0x1ff, 0, "no tunnels, no e-switch");
+    }
+}
+
 #[test]
 fn pages_that_are_not_advertised_do_not_exist() {
     let mut host = enabled();

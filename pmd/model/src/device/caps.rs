@@ -456,11 +456,13 @@ fn ethernet() -> EthCap {
         .with_enhanced_multi_pkt_send_wqe(true)
 }
 
-/// Match fields of receive tables: word 0 of `ft_field_support`. Source: reference 5.11.
+/// Match fields of receive tables: word 0 of `ft_field_support`. Source: reference 5.11. What is
+/// compared and has no bit there: the kind of the first tag, and the length of the IPv4 header.
 ///
 /// Bits: 31 dmac, 30 smac, 29 ether_type, 28 ip_version, 27 first_prio, 26 first_cfi, 25 first_vid,
-/// 19 sip, 18 dip, 16 ip_protocol, 13 udp_sport, 12 udp_dport, 11 tcp_sport, 10 tcp_dport.
-const MATCH_FIELDS: u32 = 0xfe0d_3c00;
+/// 24 ipv4_ttl, 19 sip, 18 dip, 17 frag, 16 ip_protocol, 15 ip_ecn, 14 ip_dscp, 13 udp_sport,
+/// 12 udp_dport, 11 tcp_sport, 10 tcp_dport, 9 tcp_flags.
+const MATCH_FIELDS: u32 = 0xff0f_fe00;
 
 fn flow_tables() -> CapPage {
     let mut fields = [0; 16];
