@@ -235,7 +235,7 @@ fn send_large(
         padding.fill(0);
         frame[..header.len()].copy_from_slice(header);
         gather(ctx, params, segments, start, &mut frame[header.len()..], sent)?;
-        tso.finish(frame, index);
+        tso.finish(frame, index, (eth.l3_csum, eth.l4_csum));
         count(ctx, frame[0..6].try_into().unwrap_or_default(), len, sent);
         if !out.loopback.takes(&ctx.state.port.vport, room, params.domain) {
             out.wire.commit(ctx.now_ns, Fcs::Good);

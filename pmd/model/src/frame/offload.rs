@@ -280,11 +280,12 @@ impl Tso {
         self.header_bytes + self.payload_of(index).1
     }
 
-    /// Turns the original header at the front of `frame` into that of segment `index`.
+    /// Turns the original header at the front of `frame` into that of segment `index`. The checksums
+    /// of IP and of TCP or UDP are put in where they are asked for; else what stands there stays.
     ///
     /// # Shape
     /// `frame` is the header followed by exactly the payload of [`Tso::payload_of`].
-    pub fn finish(&self, frame: &mut [u8], index: usize) {
+    pub fn finish(&self, frame: &mut [u8], index: usize, (l3, l4): (bool, bool)) {
         let mut packet = self.packet;
         packet.l3_end = frame.len();
         let l3_bytes = frame.len() - packet.l3_offset;
@@ -302,7 +303,7 @@ impl Tso {
             let udp_bytes = frame.len() - packet.l4_offset;
             put16(frame, packet.l4_offset + 4, low16(udp_bytes as u64));
         }
-        insert_checksums(frame, &packet, true, true);
+        insert_checksums(frame, &packet, l3, l4);
     }
 
     fn finish_tcp(&self, frame: &mut [u8], index: usize) {

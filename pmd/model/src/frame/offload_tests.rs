@@ -150,7 +150,7 @@ fn tcp_flags_identification_and_sequence_change_per_segment() {
         assert_eq!(tso.frame_bytes(index), len);
         let mut frame = header.clone();
         frame.resize(len, 0x5a);
-        tso.finish(&mut frame, index);
+        tso.finish(&mut frame, index, (true, true));
         assert_eq!(get16(&frame, 16), (len - 14) as u16);
         assert_eq!(get16(&frame, 18), id);
         assert_eq!(frame[38..42], seq.to_be_bytes());
@@ -235,7 +235,7 @@ proptest! {
             let mut frame = header.clone();
             frame.extend(&payload[start..start + len]);
             prop_assert_eq!(frame.len(), tso.frame_bytes(index));
-            tso.finish(&mut frame, index);
+            tso.finish(&mut frame, index, (true, true));
             joined.extend(accepted_by_oracle(&frame));
         }
         prop_assert_eq!(joined, payload);
@@ -262,7 +262,7 @@ proptest! {
         if let Ok(tso) = Tso::new(&frame, mss, 70) {
             let mut segment = frame.clone();
             segment.resize(tso.frame_bytes(0), 0);
-            tso.finish(&mut segment, 0);
+            tso.finish(&mut segment, 0, (true, true));
         }
     }
 }

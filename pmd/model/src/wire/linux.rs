@@ -211,7 +211,7 @@ impl PacketWire {
         segment[..cutting.header_bytes].copy_from_slice(&frame[..cutting.header_bytes]);
         let payload = cutting.header_bytes + offset;
         segment[cutting.header_bytes..].copy_from_slice(&frame[payload..payload + bytes]);
-        cutting.tso.finish(segment, index);
+        cutting.tso.finish(segment, index, (true, true));
         if cutting.next == cutting.tso.segments() {
             self.cutting = None;
         }

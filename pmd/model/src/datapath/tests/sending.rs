@@ -132,6 +132,28 @@ fn a_large_send_becomes_segments_with_one_completion() {
 }
 
 #[test]
+fn a_large_send_asks_for_checksums_as_any_other() {
+    let payload = [0x5a; 1500];
+    // Neither, that of IP, that of TCP.
+    for flags in [0, 0x40, 0x80] {
+        let (mut port, mut far, _, mut sq) = start(|_| {});
+        let buf = port.bytes(&payload);
+        let mut wqe = lso(1000, &[(1500, KEY, buf.iova())]);
+        wqe[20] = flags;
+        let header = wqe[30..84].to_vec();
+        sq.write(&wqe);
+        go(&mut port, &sq);
+        for _ in 0..2 {
+            let sent = far.receive(0).expect("a segment").bytes;
+            let verified = offload::verify(sent, &Packet::parse(sent), false);
+            assert_eq!((verified.l3_ok, verified.l4_ok), (flags == 0x40, flags == 0x80));
+            assert_eq!(sent[24..26] == header[24..26], flags != 0x40, "IP, as it was");
+            assert_eq!(sent[50..52] == header[50..52], flags != 0x80, "TCP, as it was");
+        }
+    }
+}
+
+#[test]
 fn a_large_send_waits_inside_the_wqe_when_the_wire_is_full() {
     let mut port = Port::new(1);
     let (near, mut far) = link(0);
