@@ -476,3 +476,12 @@ fn a_write_is_no_longer_than_a_message_of_the_responder_may_be() {
     }
     assert_eq!(two.b.state(&qb), ERR);
 }
+
+#[test]
+fn a_data_segment_of_zero_bytes_is_one_of_two_gibibytes() {
+    let mut two = Two::new();
+    let (mut qa, _qb) = two.connected(RC);
+    two.a.post_send(&mut qa, &work(SEND), &two.a.sge(0, 0));
+    two.run();
+    assert_eq!(two.a.polled()[0].syndrome(), 0x01, "longer than a message may be");
+}

@@ -46,6 +46,10 @@ const CTRL_RESERVED: [(usize, u32); 2] = [(4, 0x0000_00c0), (8, 0x0000_0011)];
 /// Reserved bits of an inline data segment's header. Source: reference 6.3.
 const INLINE_RESERVED: u32 = 0x7fff_fc00;
 
+/// Bytes of a send data segment that says 0: it has 31 bits for them, and none for "nothing", which
+/// is a segment left out. Source: rdma-core `providers/mlx5/qp.c`, "2 Gbyte is represented as 0".
+const ZERO_BYTES_MEANS: u32 = 1 << 31;
+
 #[inline]
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -123,11 +127,11 @@ impl<'a> Iterator for Segments<'a> {
         if first & INLINE_SEG == 0 {
             self.bytes = &self.bytes[DS_BYTES..];
             let data = Data(*head);
-            return Some(Ok(Segment::Pointer {
-                byte_count: data.byte_count(),
-                lkey: data.lkey(),
-                addr: data.addr(),
-            }));
+            let byte_count = match data.byte_count() {
+                0 => ZERO_BYTES_MEANS,
+                bytes => bytes,
+            };
+            return Some(Ok(Segment::Pointer { byte_count, lkey: data.lkey(), addr: data.addr() }));
         }
         let len = (first & 0x3ff) as usize;
         if first & INLINE_RESERVED != 0 {

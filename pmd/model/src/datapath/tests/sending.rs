@@ -154,6 +154,17 @@ fn a_large_send_asks_for_checksums_as_any_other() {
 }
 
 #[test]
+fn a_data_segment_of_zero_bytes_is_one_of_two_gibibytes() {
+    let (mut port, mut far, _, mut sq) = start(|_| {});
+    let buf = port.bytes(&[0x5a; 60]);
+    sq.write(&send(2, 0, &[(60, KEY, buf.iova()), (0, KEY, buf.iova())]));
+    go(&mut port, &sq);
+    assert!(far.receive(0).is_none());
+    let dropped = port.state.port.counters.tx_errors;
+    assert_eq!((dropped.packets, dropped.octets), (1, (1 << 31) + 60));
+}
+
+#[test]
 fn a_large_send_waits_inside_the_wqe_when_the_wire_is_full() {
     let mut port = Port::new(1);
     let (near, mut far) = link(0);
