@@ -302,7 +302,7 @@ impl Arbiter {
         self.usual = mold::Header { session, sequence: self.next.into(), count: count.into() };
     }
 
-    /// When a packet said last where the session is.
+    /// When a packet of a line said last where the session is.
     fn heard_ns(&self) -> Option<u64> {
         let last = self.stats.arrived_ns(self.next.saturating_sub(1)).unwrap_or(0);
         self.heard_ns.map(|heard_ns| heard_ns.max(last))

@@ -144,10 +144,11 @@ impl ArbiterStats {
         self.arrivals[number as usize % REMEMBERED] = Arrival { number, at_ns, source };
     }
 
-    /// When a message came for the first time, if it is one of the last.
+    /// When a message came for the first time, if it is one of the last and came by a line.
     pub(super) fn arrived_ns(&self, number: u64) -> Option<u64> {
         let first = self.arrivals[number as usize % REMEMBERED];
-        (first.number == number).then_some(first.at_ns)
+        let is_of_a_line = first.source != Source::Retransmission;
+        (first.number == number && is_of_a_line).then_some(first.at_ns)
     }
 
     /// A message came that was there.

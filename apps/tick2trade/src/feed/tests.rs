@@ -442,6 +442,35 @@ fn what_is_older_than_what_is_known_is_no_sign_of_life() {
     assert_eq!(feed.arbiter.poll_at(), Some(2 * SILENCE_NS));
 }
 
+/// A day is caught up with by answers alone, for longer than a feed may be silent: neither is it
+/// live then, nor in the way of another session, nor is what a line says behind it a lie.
+#[test]
+fn answers_are_no_sign_of_life() {
+    const S: u64 = 1_000_000_000;
+    let mut feed = Feed::new(ArbiterConfig { max_jump: 100, max_rate: 10, ..small() });
+    feed.receive(Source::A, 1, 1, 0);
+    for line in [Source::A, Source::B] {
+        feed.receive(line, 100, 1, 0);
+    }
+    let mut now = US * 200;
+    while let Some((first, count)) = feed.poll(now) {
+        now += S;
+        feed.receive(Source::Retransmission, first, count.into(), now);
+    }
+    assert!(now > 20 * S);
+    assert_eq!((feed.arbiter.next(), feed.arbiter.has_gap()), (101, false));
+    assert!(!feed.arbiter.is_live(), "both lines are silent");
+    assert_eq!(feed.arbiter.poll_at(), None, "and it was said that they are");
+    let mut other = Feed { arbiter: feed.arbiter.clone(), heard: Heard::default() };
+    let begin = mold::heartbeat(session("T"), 1);
+    assert_eq!(other.bytes(Source::A, begin.as_bytes(), now), "");
+    assert_eq!(other.bytes(Source::B, begin.as_bytes(), now), "startT");
+    // Ten a second are believed since the last packet of a line.
+    feed.receive(Source::A, 300, 1, now);
+    assert_eq!(feed.arbiter.stats().implausible, 0);
+    assert!(!feed.arbiter.is_live() && feed.arbiter.has_gap());
+}
+
 #[test]
 fn a_late_joiner_starts_where_the_line_is_or_behind_its_snapshot() {
     let mut feed = Feed::new(ArbiterConfig { start: Start::Live, ..small() });

@@ -59,6 +59,7 @@ fn a_restart_sends_no_order_on_messages_of_before_it() {
     while day.engine.arbiter().next() < day.publisher.sent() as u64 + 1 {
         assert_eq!((day.wire.sent.len(), day.orders.len()), (0, orders), "orders on history");
         day.now += 3_000 * US;
+        day.engine.feed(Source::A, &heartbeat, day.now, &mut day.wire);
         day.recover();
     }
     day.settle();
