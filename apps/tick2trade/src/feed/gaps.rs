@@ -39,20 +39,29 @@ impl Arbiter {
     /// them.
     fn note_ahead(&mut self, first: u64, end: u64) {
         if self.known == 0 && !self.is_near_claim(end) {
-            (self.claimed, self.claimed_at) = (end, self.next);
+            (self.claimed, self.confirmable, self.claimed_at) = (end, end, self.next);
             return;
         }
         if self.next != self.claimed_at {
-            // The feed went on from where it was: the packet that was ahead speaks for no other.
-            self.claimed = 0;
+            // The feed went on from where it was: the packet that was ahead confirms no other. What
+            // it spoke of is missing still, unless that was asked for in vain.
+            self.confirmable = 0;
+            if self.is_refused {
+                self.forget_claim();
+            }
         }
-        let (low, high) = (end.min(self.claimed), end.max(self.claimed));
-        self.known = self.known.max(low);
+        self.known = self.known.max(end.min(self.confirmable));
         if first <= self.known {
             self.known = self.known.max(end);
         }
-        self.is_refused &= high == self.claimed;
-        (self.claimed, self.claimed_at) = (high, self.next);
+        self.confirmable = self.confirmable.max(end);
+        self.is_refused &= end <= self.claimed;
+        (self.claimed, self.claimed_at) = (self.claimed.max(end), self.next);
+    }
+
+    /// What one packet alone spoke of is of no account any more.
+    pub(super) const fn forget_claim(&mut self) {
+        (self.claimed, self.confirmable, self.is_refused) = (0, 0, false);
     }
 
     /// Whether the last packet spoke of nearly the same number.

@@ -145,6 +145,8 @@ pub struct Arbiter {
     usual: mold::Header,
     /// One above the highest number that one packet alone spoke of, if it is above `known`.
     claimed: u64,
+    /// The same, of the packets since the stream last went on: another one confirms that.
+    confirmable: u64,
     /// What `next` was then.
     claimed_at: u64,
     /// `claimed` was asked for in vain.
@@ -185,6 +187,7 @@ impl Arbiter {
             known: next,
             usual: mold::heartbeat(Session::BLANK, 0),
             claimed: 0,
+            confirmable: 0,
             claimed_at: 0,
             is_refused: false,
             heard_ns: None,
@@ -482,7 +485,8 @@ impl Arbiter {
     /// says where a snapshot ended.
     pub fn wait_for_snapshot(&mut self) {
         self.config.start = Start::Held;
-        (self.next, self.known, self.claimed, self.is_refused) = (0, 0, 0, false);
+        (self.next, self.known) = (0, 0);
+        self.forget_claim();
         (self.heard_ns, self.gap) = (None, None);
         self.window.clear();
         self.note_usual();

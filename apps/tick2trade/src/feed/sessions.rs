@@ -41,7 +41,8 @@ impl Arbiter {
             }
             self.next = 1;
             self.known = 1;
-            (self.claimed, self.is_refused, self.heard_ns) = (0, false, None);
+            self.heard_ns = None;
+            self.forget_claim();
             (self.ended, self.finished, self.stranger) = (None, false, None);
             self.gap = None;
             self.window.clear();

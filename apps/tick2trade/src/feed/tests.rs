@@ -264,6 +264,43 @@ fn what_one_packet_speaks_of_is_asked_for_as_long_as_it_is_answered() {
     assert_eq!((stats.lost, stats.unconfirmed, feed.arbiter.has_gap()), (0, 0, false));
 }
 
+/// Both lines lose much, and the one that is behind says less than the other did: what that spoke
+/// of is missing all the same, and one packet alone is confirmed by none from before the feed went
+/// on.
+#[test]
+fn what_one_packet_spoke_of_is_missing_until_it_comes_whatever_another_says_of_less() {
+    let mut feed = Feed::new(ArbiterConfig { window: 64, ..small() });
+    feed.receive(Source::A, 1, 1, 0);
+    feed.receive(Source::A, 50, 1, 0);
+    assert_eq!(feed.poll(200 * US), Some((2, 3)));
+    assert_eq!(feed.receive(Source::Retransmission, 2, 3, 300 * US), "2 3 4");
+    assert_eq!(feed.receive(Source::B, 8, 1, 300 * US), "");
+    assert_eq!(feed.poll(300 * US), Some((5, 3)));
+    assert_eq!(feed.receive(Source::Retransmission, 5, 3, 400 * US), "5 6 7 8");
+    assert!(feed.arbiter.has_gap() && !feed.arbiter.is_live());
+    assert_eq!(feed.poll(400 * US), Some((9, 3)));
+    // The server has them no more. None of them is given up: of two packets one said so.
+    feed.poll(2_400 * US);
+    feed.poll(4_400 * US);
+    let stats = feed.arbiter.stats();
+    assert_eq!((feed.heard.take().as_str(), stats.lost, stats.unconfirmed), ("", 0, 1));
+    // Of strays with the feed in between the second confirms what came with it alone.
+    let mut feed = Feed::new(ArbiterConfig { window: 64, ..small() });
+    feed.receive(Source::A, 1, 1, 0);
+    feed.receive(Source::A, 900, 1, 0);
+    assert_eq!(feed.receive(Source::A, 2, 1, 0), "2");
+    feed.receive(Source::A, 5, 1, 0);
+    feed.receive(Source::B, 800, 1, 0);
+    for now in [200, 2_200] {
+        assert_eq!(feed.poll(now * US), Some((3, 2)));
+    }
+    for now in [4_200, 4_400, 6_400, 8_400] {
+        feed.poll(now * US);
+    }
+    let stats = feed.arbiter.stats();
+    assert_eq!((feed.heard.take().as_str(), stats.lost, stats.unconfirmed), ("-3+2 5", 2, 1));
+}
+
 /// Who answers what nobody asked feeds no book: neither the next message comes by that way, nor a
 /// session, nor a word of where the feed is.
 #[test]
