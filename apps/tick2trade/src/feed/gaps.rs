@@ -64,6 +64,12 @@ impl Arbiter {
         (self.claimed, self.confirmable, self.is_refused) = (0, 0, false);
     }
 
+    /// Whether one packet spoke of messages that were asked for in vain, and neither the next
+    /// message nor a heartbeat of a line has said since that the feed goes on without them.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.is_refused && self.claimed > self.next && self.refused_at == self.next
+    }
+
     /// Whether the last packet spoke of nearly the same number.
     fn is_near_claim(&self, end: u64) -> bool {
         self.claimed != 0 && self.claimed.abs_diff(end) <= self.config.max_jump
@@ -103,8 +109,10 @@ impl Arbiter {
 
     /// Messages came: a gap is closed, or smaller and to be asked for anew.
     pub(super) fn progress(&mut self, source: Source, now_ns: u64) {
-        let Some(gap) = &mut self.gap else { return };
         let is_answered = source == Source::Retransmission && self.next < self.claimed;
+        // Late, but not in vain.
+        self.is_refused &= !is_answered;
+        let Some(gap) = &mut self.gap else { return };
         if self.next < self.known || is_answered {
             *gap = Gap { since_ns: gap.since_ns, asked: 0, asked_ns: gap.asked_ns };
         } else if self.next >= self.claimed || self.is_refused {

@@ -10,6 +10,7 @@
 //! | gap, waiting | the other line may bring it | it comes, or [`ArbiterConfig::wait_ns`] pass |
 //! | gap, asked | a request is out, [`ArbiterConfig::pace_ns`] behind the last at the soonest | it comes, or the request is repeated |
 //! | gap, given up | [`ArbiterConfig::attempts`] requests brought nothing | [`Event::Lost`] |
+//! | in doubt | the same, of what one packet alone spoke of | a line goes on without it, or an answer brings it |
 //! | holding | who joins late, or lost messages, waits for a snapshot | [`Arbiter::start_at`] |
 //! | silent | nothing said where the feed is for [`ArbiterConfig::silence_ns`] | a packet does |
 //!
@@ -141,7 +142,7 @@ pub struct Arbiter {
     /// packets spoke of it.
     known: u64,
     /// Header of the packet that [`Arbiter::receive_next`] takes: of one message, `next`, while
-    /// nothing is missing, held, ended or silent, and of none otherwise.
+    /// nothing is missing, in doubt, held, ended or silent, and of none otherwise.
     usual: mold::Header,
     /// One above the highest number that one packet alone spoke of, if it is above `known`.
     claimed: u64,
@@ -151,6 +152,8 @@ pub struct Arbiter {
     claimed_at: u64,
     /// `claimed` was asked for in vain.
     is_refused: bool,
+    /// What `next` was then; 0 if a line has said since that the feed is there, and no further.
+    refused_at: u64,
     /// When a packet said last where the session is, but for those that [`Arbiter::receive_next`]
     /// took.
     heard_ns: Option<u64>,
@@ -190,6 +193,7 @@ impl Arbiter {
             confirmable: 0,
             claimed_at: 0,
             is_refused: false,
+            refused_at: 0,
             heard_ns: None,
             stranger: None,
             ended: None,
@@ -265,6 +269,7 @@ impl Arbiter {
         match packet.kind() {
             PacketKind::Messages(_) if first == 0 => self.stats.malformed += 1,
             PacketKind::Messages(_) => self.messages(source, first, packet, now_ns, &mut deliver),
+            PacketKind::Heartbeat if first == self.next => self.refused_at = 0,
             PacketKind::Heartbeat => {}
             PacketKind::EndOfSession => self.ended = Some(first),
         }
@@ -296,7 +301,8 @@ impl Arbiter {
         let is_usual = self.next == self.known
             && self.ended.is_none()
             && self.window.is_empty()
-            && !self.is_silent;
+            && !self.is_silent
+            && !self.is_in_doubt();
         let count = match self.session {
             Some(_) if is_usual && self.next != 0 => 1,
             _ => 0,
@@ -429,7 +435,7 @@ impl Arbiter {
         if self.next >= self.known {
             // One packet alone spoke of them: they may not be.
             self.stats.unconfirmed += 1;
-            self.is_refused = true;
+            (self.is_refused, self.refused_at) = (true, self.next);
             self.window.forget_from(self.next);
             self.note_usual();
             return None;
@@ -463,11 +469,12 @@ impl Arbiter {
     }
 
     /// Whether what was delivered is all that the feed has said, as far as anybody knows: a session
-    /// runs, was heard lately, and nothing of it is missing or held.
+    /// runs, was heard lately, and nothing of it is missing, in doubt or held.
     pub const fn is_live(&self) -> bool {
         self.session.is_some()
             && self.next != 0
             && self.gap.is_none()
+            && !self.is_in_doubt()
             && !self.is_silent
             && !self.finished
     }

@@ -301,6 +301,62 @@ fn what_one_packet_spoke_of_is_missing_until_it_comes_whatever_another_says_of_l
     assert_eq!((feed.heard.take().as_str(), stats.lost, stats.unconfirmed), ("-3+2 5", 2, 1));
 }
 
+/// One line is down, the other lost the last messages, and nobody answers: they are not lost by the
+/// word of one packet, and nobody trades without them by the silence of a server.
+#[test]
+fn what_was_asked_for_in_vain_is_in_doubt_until_a_line_goes_on_without_it() {
+    let heartbeat = |number| mold::heartbeat(session("S"), number).as_bytes().to_vec();
+    let refused = || {
+        let mut feed = Feed::new(small());
+        feed.receive(Source::A, 1, 9, 0);
+        feed.bytes(Source::A, &heartbeat(15), 0);
+        for now in [200, 2_200] {
+            assert_eq!(feed.poll(now * US), Some((10, 3)));
+        }
+        assert_eq!(feed.poll(4_200 * US), None);
+        assert_eq!((feed.arbiter.stats().unconfirmed, feed.arbiter.has_gap()), (1, false));
+        assert!(!feed.arbiter.is_live());
+        feed
+    };
+    // Neither what was there nor a line that is behind says anything of it.
+    let mut feed = refused();
+    feed.receive(Source::B, 9, 1, 5_000 * US);
+    feed.bytes(Source::B, &heartbeat(9), 5_000 * US);
+    assert!(!feed.arbiter.is_live());
+    // The feed goes on with the next message: by the long way, behind which it is looked for.
+    let message = packet(10, 1);
+    let message = Packet::parse(&message).unwrap();
+    assert_eq!(feed.arbiter.clone().receive_next(Source::A, &message, 5_000 * US), None);
+    assert_eq!(feed.receive(Source::A, 10, 1, 5_000 * US), "10");
+    assert!(feed.arbiter.is_live());
+    // Or a line says that there is none.
+    let mut feed = refused();
+    feed.bytes(Source::B, &heartbeat(10), 5_000 * US);
+    assert!(feed.arbiter.is_live());
+    // A second packet says that they are: they are asked for again, and then lost.
+    let mut feed = refused();
+    feed.bytes(Source::A, &heartbeat(15), 5_000 * US);
+    for now in [5_200, 7_200, 9_200] {
+        feed.poll(now * US);
+    }
+    assert_eq!((feed.heard.take().as_str(), feed.arbiter.is_live()), ("-10+5", true));
+    // An answer that comes late is one: what is missing behind it is asked for.
+    let mut feed = refused();
+    assert_eq!(feed.receive(Source::Retransmission, 10, 3, 5_000 * US), "10 11 12");
+    assert!(feed.arbiter.has_gap() && !feed.arbiter.is_live());
+    assert_eq!(feed.poll(5_200 * US), Some((13, 2)));
+    assert_eq!(feed.receive(Source::Retransmission, 13, 2, 5_200 * US), "13 14");
+    assert!(feed.arbiter.is_live());
+    // Answers that stop in the middle are no line that goes on, either.
+    feed.bytes(Source::A, &heartbeat(20), 6_000 * US);
+    assert_eq!(feed.poll(6_200 * US), Some((15, 3)));
+    assert_eq!(feed.receive(Source::Retransmission, 15, 1, 6_300 * US), "15");
+    for now in [6_300, 8_300, 10_300] {
+        feed.poll(now * US);
+    }
+    assert!(!feed.arbiter.has_gap() && !feed.arbiter.is_live());
+}
+
 /// Who answers what nobody asked feeds no book: neither the next message comes by that way, nor a
 /// session, nor a word of where the feed is.
 #[test]
