@@ -348,22 +348,21 @@ impl Arbiter {
                 Start::Held => {}
             }
         }
-        let mut delivered = false;
+        let before = self.next;
         for (number, bytes) in (first..end).zip(packet.messages()) {
             if self.next == number {
                 self.next += 1;
                 self.stats.first(source, number, now_ns);
                 deliver(Event::Message { number, bytes });
-                delivered = true;
             } else if number < self.next {
                 self.stats.again(source, number, now_ns);
             } else {
                 self.hold(source, number, bytes, now_ns);
             }
         }
-        if delivered {
+        if self.next != before {
             if !self.window.is_empty() {
-                self.drain(&mut |event| deliver(event));
+                self.drain(before, &mut |event| deliver(event));
             }
             self.progress(source, now_ns);
         }
@@ -380,9 +379,13 @@ impl Arbiter {
         }
     }
 
-    /// Delivers what was held for the place that the stream has reached.
+    /// Delivers what was held for the place that the stream has reached, from `before` on: what was
+    /// held of these came by a packet, too, and goes.
     #[inline(never)]
-    fn drain(&mut self, deliver: Deliver<'_>) {
+    fn drain(&mut self, before: u64, deliver: Deliver<'_>) {
+        for number in before..self.next {
+            self.window.take(number);
+        }
         while let Some(bytes) = self.window.take(self.next) {
             deliver(Event::Message { number: self.next, bytes });
             self.next += 1;
@@ -445,7 +448,7 @@ impl Arbiter {
         self.stats.lost += lost;
         deliver(Event::Lost { first: self.next, count: lost });
         self.next = end;
-        self.drain(&mut deliver);
+        self.drain(self.next, &mut deliver);
         self.known = self.known.max(self.next);
         self.note_gap(now_ns);
         self.finish_if_ended(&mut deliver);
@@ -508,7 +511,7 @@ impl Arbiter {
         self.next = number.max(1);
         self.stats.joined_at = self.next;
         self.window.forget_before(self.next);
-        self.drain(&mut deliver);
+        self.drain(self.next, &mut deliver);
         self.known = self.known.max(self.next);
         self.note_gap(now_ns);
         self.note_usual();

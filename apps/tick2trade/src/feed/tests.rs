@@ -669,6 +669,20 @@ fn where_a_held_feed_is_two_packets_say() {
     assert_eq!(feed.heard.take(), "100 101");
 }
 
+/// Of what was held and then comes in one packet with what was missing, nothing is left behind that
+/// would keep the next packets from the short way.
+#[test]
+fn what_is_held_and_comes_again_in_its_place_is_held_no_longer() {
+    let mut feed = Feed::new(small());
+    feed.receive(Source::A, 1, 1, 0);
+    feed.receive(Source::A, 4, 3, 0);
+    assert_eq!(feed.receive(Source::B, 2, 4, US), "2 3 4 5 6");
+    assert!(feed.arbiter.window.is_empty() && feed.arbiter.is_live());
+    let message = packet(7, 1);
+    let message = Packet::parse(&message).unwrap();
+    assert!(feed.arbiter.receive_next(Source::A, &message, US).is_some());
+}
+
 #[test]
 fn what_is_too_far_ahead_is_asked_for_when_its_turn_comes() {
     let mut feed = Feed::new(ArbiterConfig { per_request: 100, ..small() });
