@@ -273,6 +273,8 @@ pub struct OrderEntry {
     wait_before: Wait,
     /// Place that is looked at next.
     looked: usize,
+    /// Of the places that were looked at in this round one waits.
+    is_owed: bool,
     overdue: u64,
     asked: Asked,
     told: Told,
@@ -300,6 +302,7 @@ impl OrderEntry {
             waits: vec![Wait::default(); config.capacity].into(),
             wait_before: Wait::default(),
             looked: 0,
+            is_owed: false,
             overdue: 0,
             asked: Asked::default(),
             told: Told::default(),

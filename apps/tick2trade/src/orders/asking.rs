@@ -58,6 +58,8 @@ pub(super) struct Asked {
     has_strays: bool,
     /// Places of the table before this one were asked to be cancelled by themselves.
     left_from: usize,
+    /// A connection ended since an answer is overdue.
+    is_second: bool,
 }
 
 impl Asked {
@@ -188,15 +190,16 @@ impl OrderEntry {
     }
 
     /// The next order to be cancelled by itself, because the exchange refuses to cancel all at
-    /// once: each once, but for those whose cancel has no answer yet. It counts as asked for:
-    /// [`OrderEntry::left_not_sent`] takes that back.
+    /// once: each once, but for those whose cancel has no answer yet, or had none for too long. It
+    /// counts as asked for: [`OrderEntry::left_not_sent`] takes that back.
     pub fn left_by_refusal(&mut self) -> Option<u32> {
         if self.asked.mass != Ask::Refused {
             return None;
         }
         let places = self.standing.iter().zip(&self.waits).enumerate().skip(self.asked.left_from);
         let mut left = places.filter_map(|(place, (order, wait))| Some((place, (*order)?, wait)));
-        let (place, order, _) = left.find(|(_, order, wait)| !wait.is_for_cancel(order.urn))?;
+        let (place, order, _) = left
+            .find(|(_, order, wait)| !wait.is_for_cancel(order.urn) && !wait.is_lost(order.urn))?;
         self.asked.left_from = place + 1;
         Some(order.urn)
     }
@@ -207,12 +210,25 @@ impl OrderEntry {
         self.asked.left_from = self.place(urn);
     }
 
-    /// Each order was asked to be cancelled by itself.
+    /// Each order was asked to be cancelled by itself. While an answer is overdue, each of them is
+    /// owed one: this connection may have lost it, and on the next one its lack is a mismatch.
     pub fn refusal_heeded(&mut self) {
-        if self.asked.mass == Ask::Refused {
-            self.asked.mass = Ask::No;
-            self.risk.end_stop(Stop::Overdue);
+        if self.asked.mass != Ask::Refused {
+            return;
         }
+        self.asked.mass = Ask::No;
+        if self.risk.is_stopped_by(Stop::Overdue) {
+            self.wait_anew();
+            if self.asked.is_second {
+                self.asked.all_cancelled_at = self.next_urn;
+            }
+        }
+    }
+
+    /// The exchange has said what was overdue, or that all is cancelled.
+    pub(super) const fn not_overdue(&mut self) {
+        self.risk.end_stop(Stop::Overdue);
+        self.asked.is_second = false;
     }
 
     /// A connection was lost: what it was asked, and did not answer, is due again. Cancels of
@@ -227,7 +243,9 @@ impl OrderEntry {
         (self.asked.left_from, self.asked.looks) = (0, 0);
         self.wait_anew();
         self.forget_cancels();
-        if self.risk.is_stopped_by(Stop::Killed) || self.risk.is_stopped_by(Stop::Closing) {
+        self.asked.is_second = self.risk.is_stopped_by(Stop::Overdue);
+        let stops = [Stop::Killed, Stop::Closing, Stop::Doubtful, Stop::Overdue];
+        if stops.into_iter().any(|stop| self.risk.is_stopped_by(stop)) {
             self.cancel_all();
         }
     }
@@ -239,7 +257,7 @@ impl OrderEntry {
         if self.asked.mass.is(urn) {
             self.asked.mass = Ask::No;
             self.asked.has_strays = false;
-            self.risk.end_stop(Stop::Overdue);
+            self.not_overdue();
             self.wait_anew();
         }
         OrderEvent::AllCancelled

@@ -10,6 +10,10 @@
 //! | the answer to that, or its leaving at all | the connection is given up: the next one hears every answer again |
 //! | the same order, although all was cancelled | all is cancelled again, and no order leaves in this session |
 //!
+//! An exchange that refuses to cancel all at once is asked to cancel each order by itself. That is
+//! answered when nothing waits for an answer any more: until then no order leaves, and what waits
+//! on the next connection, too, is the same order, although all was cancelled.
+//!
 //! Source: reference 11.1.7, 7.
 
 use super::{OrderEntry, asking::Ask};
@@ -30,6 +34,8 @@ enum For {
     Cancel,
     /// Nothing.
     Nothing,
+    /// Nothing any more: its answer was given up on this connection.
+    Lost,
 }
 
 /// What the order of a place waits for, and how long. Of another order it says nothing.
@@ -45,6 +51,11 @@ impl Wait {
     /// A cancel was asked for.
     pub(super) const fn for_cancel(urn: u32) -> Self {
         Self { urn, what: For::Cancel, looks: 0 }
+    }
+
+    /// Whether the answer of this order was given up.
+    pub(super) fn is_lost(&self, urn: u32) -> bool {
+        self.what == For::Lost && self.urn == urn
     }
 
     /// Whether a cancel of this order has no answer yet.
@@ -63,8 +74,8 @@ pub enum Watched {
     /// This order's answer still is, although everything was cancelled since: everything is to be
     /// cancelled again, and no order leaves any more.
     Lost(u32),
-    /// The answer to a mass cancel, or to what stops or opens order entry, is, or that could not
-    /// leave for as long: the connection is to be given up.
+    /// The answer to a mass cancel, to the cancels in its place, or to what stops or opens order
+    /// entry, is, or that could not leave for as long: the connection is to be given up.
     Silent,
 }
 
@@ -76,8 +87,11 @@ impl OrderEntry {
         let from = self.looked;
         let to = (from + PLACES).min(self.standing.len());
         self.looked = if to == self.standing.len() { 0 } else { to };
-        if from == 0 && self.asked.is_silent(LOOKS) {
-            return Watched::Silent;
+        if from == 0 {
+            self.is_owed = false;
+            if self.asked.is_silent(LOOKS) {
+                return Watched::Silent;
+            }
         }
         for place in from..to {
             let Some(order) = self.standing[place] else { continue };
@@ -85,26 +99,33 @@ impl OrderEntry {
             if wait.urn != order.urn {
                 *wait = Wait { urn: order.urn, ..Wait::default() };
             }
-            if wait.what == For::Nothing {
+            if matches!(wait.what, For::Nothing | For::Lost) {
                 continue;
             }
+            self.is_owed = true;
             wait.looks = wait.looks.saturating_add(1);
             if wait.looks <= LOOKS {
                 continue;
             }
             let urn = order.urn;
             if urn < self.asked.all_cancelled_at() {
-                wait.what = For::Nothing;
+                wait.what = For::Lost;
                 self.mismatches += 1;
                 self.doubt();
                 return Watched::Lost(urn);
             }
             if self.asked.mass == Ask::No {
+                if self.risk.is_stopped_by(Stop::Overdue) {
+                    return Watched::Silent;
+                }
                 self.overdue += 1;
                 self.risk.stop(Stop::Overdue);
                 self.asked.mass = Ask::Due;
                 return Watched::Overdue(urn);
             }
+        }
+        if self.looked == 0 && !self.is_owed && self.asked.mass == Ask::No {
+            self.not_overdue();
         }
         Watched::Fine
     }
@@ -144,10 +165,17 @@ impl OrderEntry {
         self.waits[place] = self.wait_before;
     }
 
-    /// The cancels that have no answer were lost.
+    /// The cancels that have no answer were lost: nothing is owed of their orders, but where all
+    /// are to be cancelled.
     pub(super) fn forget_cancels(&mut self) {
-        let lost = self.waits.iter_mut().filter(|wait| wait.what == For::Cancel);
-        lost.for_each(|wait| wait.what = For::Nothing);
+        let is_overdue = self.risk.is_stopped_by(Stop::Overdue);
+        for wait in &mut self.waits {
+            wait.what = match wait.what {
+                For::Cancel if is_overdue => For::Taking,
+                For::Cancel | For::Lost => For::Nothing,
+                what => what,
+            };
+        }
     }
 
     /// What waits has as much time again.

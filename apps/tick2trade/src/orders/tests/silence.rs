@@ -336,6 +336,86 @@ fn orders_are_cancelled_one_by_one_if_the_exchange_refuses_to_cancel_all() {
     assert_eq!(due(&mut entry), [(b'C', 4)]);
 }
 
+fn rejected(entry: &mut OrderEntry, urn: u32) {
+    let event = entry.answer(&Answer::Rejected(&Rejected {
+        kind: Rejected::KIND,
+        timestamp_ns: 0.into(),
+        urn: urn.into(),
+        reason: 0x0c.into(),
+        client_order_id: Text::BLANK,
+    }));
+    assert_eq!(event, OrderEvent::Rejected { urn, reason: 0x0c });
+}
+
+/// What is due leaves, and the exchange refuses to cancel all at once: the orders that are asked to
+/// be cancelled by themselves.
+fn refused(entry: &mut OrderEntry) -> Vec<u32> {
+    let sent = due(entry);
+    let &[(b'C', urn)] = sent.as_slice() else { panic!("{sent:?}") };
+    rejected(entry, urn.into());
+    let mut left = Vec::new();
+    while let Some(urn) = entry.left_by_refusal() {
+        entry.cancel(urn, 0).unwrap();
+        left.push(urn);
+    }
+    entry.refusal_heeded();
+    left
+}
+
+/// An order without an answer, and an exchange that refuses to cancel all at once: none leaves
+/// until it has said that each is cancelled. If it does not, another connection hears it, and what
+/// it does not say there either stops trading for the session.
+#[test]
+fn what_is_overdue_ends_by_its_own_answer_if_the_exchange_refuses_to_cancel_all() {
+    let overdue = Err(Refused::Risk(risk::Refused::Overdue));
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(1)));
+    assert_eq!(refused(&mut entry), [1]);
+    assert_eq!(entry.watch(), Watched::Fine);
+    assert_eq!(enter(&mut entry, 1), overdue);
+    // The exchange says that it is gone: orders pass behind the next round of looks.
+    entry.answer(&Answer::Accepted(&accepted(1, 100, b'L')));
+    assert_eq!(entry.watch(), Watched::Fine);
+    assert_eq!(enter(&mut entry, 1), overdue);
+    entry.answer(&Answer::Cancelled(&cancelled(1, 100)));
+    assert_eq!(entry.watch(), Watched::Fine);
+    let urn = enter(&mut entry, 100).unwrap();
+    // Of this one it says nothing, and of its cancel neither.
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(urn)));
+    assert_eq!(refused(&mut entry), [urn]);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Silent));
+    assert_eq!(enter(&mut entry, 1), overdue);
+    // It was taken, and nothing more is said of it: neither unasked, nor when it is asked again.
+    resumed(&mut entry, urn + 1);
+    assert_eq!(refused(&mut entry), [urn]);
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Lost(urn)));
+    assert!(entry.risk().is_stopped_by(Stop::Doubtful));
+    assert!(refused(&mut entry).is_empty(), "it is asked once on each connection");
+    assert_eq!(rounds_until_overdue(&mut entry), (100, Watched::Fine), "it is said once");
+    assert_eq!(enter(&mut entry, 1), Err(Refused::Risk(risk::Refused::Doubtful)));
+    assert_eq!((entry.overdue(), entry.mismatches(), entry.count()), (2, 1, 1));
+    // The next connection is asked again: who doubts wants everything cancelled.
+    resumed(&mut entry, urn + 1);
+    assert_eq!(refused(&mut entry), [urn]);
+}
+
+/// The next connection takes the mass cancel: what it does not say of an order then is missing,
+/// whatever was asked of that one on the connection before.
+#[test]
+fn a_single_cancel_that_was_lost_takes_nothing_off_what_a_mass_cancel_owes() {
+    let mut entry = entry();
+    enter(&mut entry, 100).unwrap();
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Overdue(1)));
+    assert_eq!(refused(&mut entry), [1]);
+    resumed(&mut entry, 2);
+    let sent = due(&mut entry);
+    assert_eq!(sent, [(b'C', 3)]);
+    all_cancelled(&mut entry, 3);
+    assert!(!entry.risk().is_stopped_by(Stop::Overdue));
+    assert_eq!(rounds_until_overdue(&mut entry), (LOOKS, Watched::Lost(1)));
+}
+
 #[test]
 fn a_cancel_that_was_lost_with_its_connection_is_owed_no_answer() {
     let mut entry = entry();
