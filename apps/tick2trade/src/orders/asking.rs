@@ -46,6 +46,8 @@ pub(super) struct Asked {
     pub(super) mass: Ask,
     disable: Ask,
     enable: Ask,
+    /// Number of a mass cancel that another followed before it was answered; 0 for none.
+    mass_before: u32,
     /// The kill switch was thrown here, and not taken back here.
     is_thrown: bool,
     /// Number of the last mass cancel that was answered.
@@ -93,7 +95,7 @@ impl OrderEntry {
     pub fn kill(&mut self) {
         self.risk.stop(Stop::Killed);
         self.asked.is_thrown = true;
-        self.asked.mass = Ask::Due;
+        self.ask_mass();
         self.asked.disable = Ask::Due;
         self.asked.enable = Ask::No;
     }
@@ -106,9 +108,22 @@ impl OrderEntry {
 
     /// What stands is to be cancelled, and orders pass as before.
     pub fn cancel_all(&mut self) {
-        if (self.count != 0 || self.asked.has_strays) && !self.asked.mass.is_open() {
-            self.asked.mass = Ask::Due;
+        let is_open = match self.asked.mass {
+            // What left behind it is not among what it cancels.
+            Ask::Sent(urn) => self.standing.iter().flatten().all(|order| order.urn < urn),
+            mass => mass.is_open(),
+        };
+        if (self.count != 0 || self.asked.has_strays) && !is_open {
+            self.ask_mass();
         }
+    }
+
+    /// A mass cancel is to leave, behind one that may be on its way.
+    fn ask_mass(&mut self) {
+        if let Ask::Sent(urn) = self.asked.mass {
+            self.asked.mass_before = urn;
+        }
+        self.asked.mass = Ask::Due;
     }
 
     /// Whether the exchange may have orders of ours that are not known here: an answer did not fit,
@@ -299,6 +314,11 @@ impl OrderEntry {
 
     /// Whether a request, and no order, is what was refused under this number.
     pub(super) fn is_asked_refused(&mut self, urn: u32) -> bool {
+        if urn != 0 && urn == self.asked.mass_before {
+            // The one behind it is answered, too.
+            self.asked.mass_before = 0;
+            return true;
+        }
         let Some(ask) = self.asked.all().into_iter().find(|ask| ask.is(urn)) else { return false };
         *ask = Ask::Refused;
         self.asked.left_from = 0;

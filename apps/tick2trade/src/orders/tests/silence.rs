@@ -336,6 +336,39 @@ fn orders_are_cancelled_one_by_one_if_the_exchange_refuses_to_cancel_all() {
     assert_eq!(due(&mut entry), [(b'C', 4)]);
 }
 
+/// Orders pass while a mass cancel is on its way: they are not among what it cancels.
+#[test]
+fn what_left_behind_a_mass_cancel_is_cancelled_by_another() {
+    let doubt = |entry: &mut OrderEntry| {
+        let event = entry.answer(&Answer::Executed(&executed(77, 1)));
+        assert_eq!(event, OrderEvent::Mismatch { urn: 77 });
+    };
+    let asks: [&dyn Fn(&mut OrderEntry); 4] =
+        [&OrderEntry::close, &OrderEntry::cancel_all, &doubt, &OrderEntry::kill];
+    for (at, ask) in asks.into_iter().enumerate() {
+        let mut entry = entry();
+        enter(&mut entry, 100).unwrap();
+        entry.cancel_all();
+        assert_eq!(due(&mut entry), [(b'C', 2)]);
+        entry.cancel_all();
+        assert_eq!(due(&mut entry), [], "nothing stands behind it");
+        assert_eq!(enter(&mut entry, 100), Ok(4));
+        ask(&mut entry);
+        assert_eq!(due(&mut entry)[0], (b'C', 5));
+        let mismatches = entry.mismatches();
+        // The first is answered, or refused, and the second is owed an answer all the same.
+        match at {
+            0 => assert_eq!(all_cancelled(&mut entry, 2), OrderEvent::AllCancelled),
+            _ => rejected(&mut entry, 2),
+        }
+        assert!(entry.is_asking() && entry.mismatches() == mismatches);
+        entry.answer(&Answer::Cancelled(&cancelled(1, 100)));
+        entry.answer(&Answer::Cancelled(&cancelled(4, 100)));
+        all_cancelled(&mut entry, 5);
+        assert_eq!((entry.count(), entry.asked.mass), (0, Ask::No));
+    }
+}
+
 fn rejected(entry: &mut OrderEntry, urn: u32) {
     let event = entry.answer(&Answer::Rejected(&Rejected {
         kind: Rejected::KIND,
