@@ -363,24 +363,35 @@ impl Strategy for Taker {
 const LEAVING: u32 = u32::MAX;
 const NOWHERE: u32 = 0;
 
+/// The least step of prices, four decimals: a cent from 1.0000 up. Source: 17 CFR 242.612.
+const fn tick(price: u32) -> u32 {
+    if price >= 10_000 { 100 } else { 1 }
+}
+
 /// Stands on both sides of a book at its best prices, and moves when they move. Leaves the market
-/// when the book may be wrong, is behind, does not trade, or the day is over.
+/// when the book may be wrong, is behind, does not trade, or the day is over. A quote that the
+/// exchange does not take, or takes off, is not sent again before the market moves.
 #[derive(Debug, Clone)]
 pub struct Quoter {
     /// The security, an index of those that may be traded.
     pub security: usize,
     /// Shares on each side.
     pub shares: u32,
-    /// The least distance between the two prices, four decimals.
+    /// The least distance between the two prices, four decimals. Where the market's is less, half
+    /// of it lies on each side of the middle, and what is no whole cent from 1.0000 up is rounded
+    /// away from there.
     pub spread: u32,
     quotes: [Option<(u32, u32)>; 2],
+    /// Sides whose last quote the exchange did not take, or took off, since the market moved.
+    waits: [bool; 2],
     is_closed: bool,
 }
 
 impl Quoter {
     /// A quoter that does not stand yet.
     pub const fn new(security: usize, shares: u32, spread: u32) -> Self {
-        Self { security, shares, spread, quotes: [None; 2], is_closed: false }
+        let (quotes, waits) = ([None; 2], [false; 2]);
+        Self { security, shares, spread, quotes, waits, is_closed: false }
     }
 
     /// Where it wants to stand: bid and offer; `None` for nowhere.
@@ -396,7 +407,9 @@ impl Quoter {
         }
         let middle = bid + (ask - bid) / 2;
         let bid = middle.saturating_sub(self.spread / 2);
-        [Some(bid).filter(|&bid| bid != 0), Some(bid + self.spread)]
+        let offer = bid.saturating_add(self.spread);
+        let bid = bid - bid % tick(bid);
+        [Some(bid).filter(|&bid| bid != 0), offer.checked_next_multiple_of(tick(offer))]
     }
 
     /// Moves each side to where it should stand: what stands elsewhere is cancelled, and replaced
@@ -404,14 +417,15 @@ impl Quoter {
     fn stand(&mut self, desk: &mut Desk<'_>) {
         let wanted = self.wanted(desk);
         let sides = [Side::Buy, Side::Sell].into_iter().zip(wanted);
-        for (quote, (side, wanted)) in self.quotes.iter_mut().zip(sides) {
+        let quotes = self.quotes.iter_mut().zip(self.waits);
+        for ((quote, waits), (side, wanted)) in quotes.zip(sides) {
             match (*quote, wanted) {
                 (Some((urn, price)), wanted) if price != LEAVING && wanted != Some(price) => {
                     // A cancel that does not leave is tried again at the next change.
                     let leaves = desk.cancel(urn).is_ok_and(|sent| sent);
                     *quote = Some((urn, if leaves { LEAVING } else { price }));
                 }
-                (None, Some(price)) => {
+                (None, Some(price)) if !waits => {
                     let entered =
                         desk.enter(self.security, side, self.shares, price, Stands::AllDay);
                     *quote = entered.ok().flatten().map(|urn| (urn, price));
@@ -437,14 +451,27 @@ impl Strategy for Quoter {
                     MarketEvent::NewSession | MarketEvent::System(_) => self.is_closed = false,
                     _ => {}
                 }
+                self.waits = [false; 2];
                 self.stand(desk);
             }
         }
     }
 
     fn on_order(&mut self, event: OrderEvent, desk: &mut Desk<'_>) {
-        for quote in &mut self.quotes {
-            *quote = quote.filter(|&(urn, _)| desk.left(urn).is_some());
+        if let OrderEvent::Resumed { .. } | OrderEvent::AllCancelled = event {
+            self.waits = [false; 2];
+        }
+        for (quote, waits) in self.quotes.iter_mut().zip(&mut self.waits) {
+            if let Some((urn, price)) = quote.take_if(|(urn, _)| desk.left(*urn).is_none()) {
+                *waits |= match event {
+                    OrderEvent::Rejected { urn: of, .. } => of == urn,
+                    // Unless it was to leave.
+                    OrderEvent::Cancelled { urn: of, .. } => {
+                        of == urn && ![LEAVING, NOWHERE].contains(&price)
+                    }
+                    _ => false,
+                };
+            }
             if let (OrderEvent::Resumed { .. }, Some((_, price @ LEAVING))) = (event, quote) {
                 // Its cancel may be lost: it stands where nobody wants it.
                 *price = NOWHERE;
