@@ -108,6 +108,8 @@ struct Market<S> {
     notes: Notes,
     /// A book may be wrong, and a snapshot would mend it.
     is_broken: bool,
+    /// Letter of the last system event of the snapshot that comes: how far the day is.
+    day: Option<u8>,
 }
 
 impl<S: Strategy> Engine<S> {
@@ -136,6 +138,7 @@ impl<S: Strategy> Engine<S> {
                 stats: EngineStats::default(),
                 notes: Notes::default(),
                 is_broken: false,
+                day: None,
             },
         })
     }
@@ -239,6 +242,9 @@ impl<S: Strategy> Engine<S> {
             Ok(SnapshotMessage::End(next)) if self.arbiter.may_start_at(next) => {
                 market.find_locates();
                 market.tell(MarketEvent::Joined, now_ns, outbox);
+                if let Some(letter) = market.day.take() {
+                    market.tell(MarketEvent::System(letter), now_ns, outbox);
+                }
                 self.arbiter.start_at(next, now_ns, |event| market.event(event, now_ns, outbox));
                 self.follow(now_ns, outbox);
                 Snapshot::Whole
@@ -430,7 +436,7 @@ impl<S: Strategy> Market<S> {
     fn empty(&mut self) {
         self.books.clear();
         self.locates.fill(0);
-        self.is_broken = false;
+        (self.is_broken, self.day) = (false, None);
     }
 
     fn suspect_all(&mut self) {
@@ -451,6 +457,9 @@ impl<S: Strategy> Market<S> {
             self.stats.malformed_messages += 1;
             return self.suspect_all();
         };
+        if let Message::SystemEvent(m) = message {
+            self.day = Some(m.event);
+        }
         // What does not fit makes its book suspect, and is counted there.
         if self.books.apply(&message).is_err() {
             self.misfit(u16::from_be_bytes([bytes[1], bytes[2]]));

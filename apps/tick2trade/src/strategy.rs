@@ -57,8 +57,8 @@ pub enum MarketEvent {
     SessionEnded,
     /// A new session: the books start anew.
     NewSession,
-    /// The books are as a snapshot has them. What happened since follows, and then
-    /// [`MarketEvent::Live`].
+    /// The books are as a snapshot has them. How far the day is follows, if the snapshot says so
+    /// ([`MarketEvent::System`]), then what happened since, and then [`MarketEvent::Live`].
     Joined,
     /// The books are behind the market from now on: messages are missing, the lines are silent, a
     /// snapshot is awaited, or the session is over. What stands, stands; nothing enters until

@@ -127,6 +127,37 @@ fn a_snapshot_is_traded_on_when_what_happened_since_is_in_it() {
     assert_eq!(entered, &[MarketEvent::Live]);
 }
 
+/// Who joins behind the close hears of it: no message of the feed says so again.
+#[test]
+fn a_snapshot_tells_how_far_the_day_is() {
+    let mut late = config();
+    late.feed.start = feed::Start::Held;
+    let mut day = Day::new(38, LOSSLESS, Listener::default());
+    day.finish();
+    day.engine = Engine::new(late, Listener::default()).unwrap();
+    day.engine.feed(Source::A, &day.publisher.heartbeat(), 0, &mut day.wire);
+    let system = |event| itch::SystemEvent { header: header(b'S', 0), event };
+    let (listing, next) = (day.exchange.snapshot(0), day.publisher.sent() as u64 + 1);
+    let mut take = |number, message: &[u8]| day.engine.snapshot(number, message, 0, &mut day.wire);
+    // Of one that broke off nothing is told.
+    take(1, system(b'E').as_bytes());
+    take(1, &listing[0]);
+    take(2, system(b'Q').as_bytes());
+    take(3, system(b'M').as_bytes());
+    take(4, &listing[1]);
+    assert_eq!(take(5, &snapshot_end(next)), Snapshot::Whole);
+    let told = [MarketEvent::Joined, MarketEvent::System(b'M'), MarketEvent::Live];
+    assert_eq!(day.engine.strategy().0, told);
+    day.engine.market.suspect_all();
+    let mut take = |number, message: &[u8]| day.engine.snapshot(number, message, 0, &mut day.wire);
+    take(1, system(b'E').as_bytes());
+    take(1, &listing[0]);
+    day.engine.feed(Source::A, &day.publisher.heartbeat(), 0, &mut day.wire);
+    day.engine.snapshot(2, &snapshot_end(next), 0, &mut day.wire);
+    let told = [MarketEvent::Stale, MarketEvent::Joined, MarketEvent::Live];
+    assert_eq!(day.engine.strategy().0[3..], told);
+}
+
 /// A message that does not fit one book makes that one suspect. The others go on until a snapshot
 /// comes, whoever is asked for it and whenever he answers.
 #[test]
