@@ -15,6 +15,8 @@
 //!
 //! Times are nanoseconds of any clock that does not go back.
 
+mod unfit;
+
 use crate::book::{self, Book, Books, BooksConfig, Change};
 use crate::feed::{self, Arbiter, ArbiterConfig, Event, Request, Source};
 use crate::orders::{BadCapacity, OrderEntry, OrderEvent, OrdersConfig, Refused, Watched};
@@ -57,7 +59,8 @@ pub enum ConfigError {
 pub struct EngineStats {
     /// Datagrams that are no packets of the feed's protocol.
     pub malformed_packets: u64,
-    /// Messages of the feed that are none of its messages.
+    /// Messages of the feed that are none of its messages. Those of a kind that changes books make
+    /// theirs suspect.
     pub malformed_messages: u64,
     /// Messages of the feed of a kind that is not known.
     pub unknown_messages: u64,
@@ -439,23 +442,11 @@ impl<S: Strategy> Market<S> {
         (self.is_broken, self.day) = (false, None);
     }
 
-    fn suspect_all(&mut self) {
-        self.books.suspect_all();
-        self.is_broken = true;
-    }
-
-    /// Notes that a message did not fit the book of a locate: a snapshot would mend that, unless
-    /// the book is too small for its market, or there is no room for it at all.
-    #[cold]
-    fn misfit(&mut self, locate: u16) {
-        self.is_broken |= self.books.get(locate).is_some_and(|book| !book.is_too_small());
-    }
-
-    /// Applies a message of a snapshot. One that cannot be makes every book suspect.
+    /// Applies a message of a snapshot.
     fn take_in(&mut self, bytes: &[u8]) {
         let Ok(message) = Message::parse(bytes) else {
-            self.stats.malformed_messages += 1;
-            return self.suspect_all();
+            self.malformed(bytes);
+            return;
         };
         if let Message::SystemEvent(m) = message {
             self.day = Some(m.event);
@@ -484,15 +475,11 @@ impl<S: Strategy> Market<S> {
 
     #[inline]
     fn message(&mut self, bytes: &[u8], now_ns: u64, outbox: &mut dyn Outbox) {
-        let message = match Message::parse(bytes) {
-            Ok(message) => message,
-            Err(_) => {
-                self.stats.malformed_messages += 1;
-                // It may have been about any book.
-                self.suspect_all();
-                self.tell(MarketEvent::Lost, now_ns, outbox);
-                return;
+        let Ok(message) = Message::parse(bytes) else {
+            if let Some(event) = self.malformed(bytes) {
+                self.tell(event, now_ns, outbox);
             }
+            return;
         };
         match self.books.apply(&message) {
             Ok(Some(change)) => {

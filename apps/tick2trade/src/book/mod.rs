@@ -359,6 +359,14 @@ impl Books {
         error
     }
 
+    /// Calls the book of a locate suspect; `false` if it has none.
+    pub fn suspect(&mut self, locate: u16) -> bool {
+        let index = self.by_locate[usize::from(locate)] as usize;
+        let Some(book) = self.books.get_mut(index) else { return false };
+        book.health = Health::Suspect;
+        true
+    }
+
     /// Calls every book suspect: messages were lost, and no one knows about which of them.
     pub fn suspect_all(&mut self) {
         for book in &mut self.books[..self.listed] {

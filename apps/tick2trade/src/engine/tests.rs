@@ -497,12 +497,26 @@ fn malformed_input_is_counted_and_makes_books_suspect() {
     assert_eq!(day.engine.stats().malformed_packets, 1);
     assert_eq!(day.engine.stats().malformed_answers, 1);
     assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Sound);
-    day.publisher.push(b"A cut message");
+    // A kind that came later, a message of no bytes, and one that says nothing of books.
     day.publisher.push(b"z of a kind that came later");
+    day.publisher.push(b"");
+    day.publisher.push(b"I\0\x01 is cut");
+    let health =
+        |day: &Day<_>| [1, 2].map(|locate| day.engine.books().get(locate).unwrap().health());
     day.broadcast();
     let stats = day.engine.stats();
-    assert_eq!((stats.malformed_messages, stats.unknown_messages), (1, 1));
-    assert_eq!(day.engine.books().get(1).unwrap().health(), Health::Suspect);
+    assert_eq!((stats.malformed_messages, stats.unknown_messages), (2, 1));
+    assert_eq!(health(&day), [Health::Sound; 2]);
+    assert!(!day.engine.wants_snapshot());
+    // Of one that does, the book that it is about; and all of them if that cannot be read, either.
+    day.publisher.push(b"A\0\x01 is cut");
+    day.broadcast();
+    assert_eq!(health(&day), [Health::Suspect, Health::Sound]);
+    assert!(day.engine.wants_snapshot());
+    day.publisher.push(b"A\0");
+    day.broadcast();
+    assert_eq!(health(&day), [Health::Suspect; 2]);
+    assert_eq!(day.engine.stats().malformed_messages, 4);
 }
 
 /// An answer with more behind it than its lengths say is taken by its fixed part; one that is cut,
@@ -614,7 +628,7 @@ fn a_snapshot_that_cannot_be_read_makes_the_books_suspect() {
     for (number, message) in (1..).zip(exchange.snapshot(0)) {
         assert_eq!(engine.snapshot(number, &message, 0, &mut wire), Snapshot::GoesOn);
     }
-    assert_eq!(engine.snapshot(90, b"A cut", 0, &mut wire), Snapshot::GoesOn);
+    assert_eq!(engine.snapshot(90, b"A", 0, &mut wire), Snapshot::GoesOn);
     for end in [&b"G cut"[..], b"", &snapshot_end(1)] {
         assert_eq!(engine.snapshot(91, end, 0, &mut wire), Snapshot::Broken, "no feed was heard");
     }

@@ -158,6 +158,26 @@ fn trades_halts_and_the_days_course_are_told_and_those_of_other_securities_are_n
     assert_eq!(told.0.strategy().0, expected);
 }
 
+/// Each message, one byte short: told of, and doubted, are the books that it may have changed.
+#[test]
+fn a_message_of_a_wrong_length_is_told_of_if_it_may_have_changed_a_book() {
+    for &(kind, len) in itch::MESSAGES {
+        for locate in [7, 8] {
+            let mut told = Told::new(Listener::default());
+            let before = told.0.strategy().0.len();
+            let mut message = header(kind, locate).as_bytes().to_vec();
+            message.resize(len - 1, 0);
+            told.hear_at(&message, 0);
+            let is_told = locate == 7 && b"AFECXDURHh".contains(&kind);
+            let expected: &[_] = if is_told { &[MarketEvent::Suspect(7)] } else { &[] };
+            assert_eq!(told.0.strategy().0[before..], *expected, "{}", char::from(kind));
+            let is_sound = told.0.books().get(7).unwrap().health() == Health::Sound;
+            assert_eq!((is_sound, told.0.wants_snapshot()), (!is_told, is_told));
+            assert_eq!(told.0.stats().malformed_messages, 1);
+        }
+    }
+}
+
 /// Buys once when it is told to, and looks at what it has; wakes up three times.
 #[derive(Default)]
 struct Sleeper {
