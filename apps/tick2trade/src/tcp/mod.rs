@@ -184,12 +184,9 @@ impl Client {
         self.state = match self.state {
             State::Established => State::FinWait,
             State::CloseWait => State::LastAck,
-            State::SynSent => State::Closed(Closed::Aborted),
+            State::SynSent => return self.end(Closed::Aborted),
             _ => return,
         };
-        if matches!(self.state, State::Closed(_)) {
-            return;
-        }
         self.emit(ACK | FIN, self.next, None, false, emit);
         self.our_fin = true;
         let (sequence, sent_ns) = (self.next, now_ns);

@@ -276,6 +276,10 @@ impl Client {
         let len = segment.payload.len() as u32;
         if segment.has(FIN) && open {
             self.peer_fin = self.peer_fin.or(Some(Seq(segment.sequence()).add(len)));
+            if Seq(segment.sequence()) != self.expected {
+                // Behind a hole, bytes or none: the sender is to hear of it. Source: RFC 5681, 4.2.
+                self.ack_at = Some(now_ns);
+            }
         }
         if len == 0 {
             return;

@@ -420,6 +420,22 @@ fn what_a_stranger_could_send_is_challenged() {
     assert_eq!(answers(ACK, 70_000, 0, b"far"), (vec![ACK], State::Established));
 }
 
+/// The end of a peer of which the last bytes were lost: it repeats them the sooner.
+#[test]
+fn an_end_behind_a_hole_is_acknowledged_at_once() {
+    assert_eq!(answers(ACK | FIN, 5, 0, b""), (vec![ACK], State::Established));
+    assert_eq!(answers(ACK | FIN, 5, 0, b"last"), (vec![ACK], State::Established));
+    assert_eq!(answers(ACK | FIN, 0, 0, b""), (vec![ACK], State::CloseWait));
+}
+
+#[test]
+fn who_closes_before_it_is_open_waits_for_nothing() {
+    let mut client = Client::connect(config(), Seq(0), 0, |_| ()).unwrap();
+    client.close(0, |_| panic!("nobody is there to hear of it"));
+    assert_eq!((client.state(), client.poll_at()), (State::Closed(Closed::Aborted), None));
+    client.poll(60 * S, |_| panic!("it is over"));
+}
+
 #[test]
 fn challenges_are_ten_a_second() {
     let mut world = World::new(config(), vec![], vec![], 1000);
