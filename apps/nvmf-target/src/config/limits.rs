@@ -17,7 +17,7 @@ pub struct Limits {
     pub entries: u16,
     /// Bytes of data in a command capsule: 4096, 8192 or 16384.
     pub in_capsule_bytes: u32,
-    /// Largest transfer: 4096 << n, up to 1 MiB.
+    /// Largest transfer: 8 KiB, doubled up to 1 MiB.
     pub max_transfer: String,
     /// I/O queues of a host: 1 to 128.
     pub io_queues: u16,
@@ -110,6 +110,7 @@ fn in_capsule(bytes: u32) -> Result<u32> {
 
 fn mdts(text: &str) -> Result<u8> {
     let bytes = bytes_of(text).context("max_transfer")?;
-    let found = (0..=8).find(|shift| 4096u64 << shift == bytes);
-    found.ok_or_else(|| anyhow!("max_transfer is {text}; give 4KiB, 8KiB and so on to 1MiB"))
+    // The exponent 0 would tell hosts that there is no limit.
+    let found = (1..=8).find(|shift| 4096u64 << shift == bytes);
+    found.ok_or_else(|| anyhow!("max_transfer is {text}; give 8KiB, 16KiB and so on to 1MiB"))
 }

@@ -70,6 +70,7 @@ fn each_wrong_value_is_named_with_its_limit() {
         ("limits = { entries = 2000 }", "entries is 2000; give 16 to 1024"),
         ("limits = { in_capsule_bytes = 5000 }", "give 4096, 8192 or 16384"),
         ("limits = { max_transfer = \"2MiB\" }", "to 1MiB"),
+        ("limits = { max_transfer = \"4KiB\" }", "is 4KiB; give 8KiB, 16KiB and so on to 1MiB"),
         ("limits = { queues = 8, queues_per_address = 9 }", "is 9; give 1 to 8"),
         ("limits = { controllers_per_address = 0 }", "is 0; give 1 to 64"),
         ("limits = { drive_timeout_s = 0 }", "drive_timeout_s is 0; give 1 to 600"),

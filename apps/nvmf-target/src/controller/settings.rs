@@ -9,7 +9,8 @@ pub struct Settings {
     pub entries: u16,
     /// Bytes of data in a command capsule: 4096 to 16384.
     pub in_capsule_bytes: u32,
-    /// log2 of the largest transfer in pages of 4 KiB: 0 to 8.
+    /// log2 of the largest transfer in pages of 4 KiB: 1 to 8. Hosts are told it as MDTS, of which 0
+    /// is no limit. Source: reference 10.2.4.
     pub mdts: u8,
     /// I/O queues of a controller: 1 to 128.
     pub io_queues: u16,
@@ -45,13 +46,30 @@ impl Default for Settings {
 
 impl Settings {
     /// Bytes of the largest transfer.
+    ///
+    /// # Panics
+    ///
+    /// [`Settings::mdts`] is not 1 to 8.
     #[must_use]
     pub fn max_transfer(&self) -> u32 {
-        4096 << self.mdts
+        let mdts = self.mdts;
+        assert!((1..=8).contains(&mdts), "mdts is {mdts}; give 1 to 8, since 0 is no limit");
+        4096 << mdts
     }
 
     /// The longest keep-alive time that a host can have.
     pub(super) fn longest_silence_ms(&self) -> u32 {
         u32::try_from(self.silence.as_millis()).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "mdts is 0; give 1 to 8")]
+    fn hosts_are_told_of_a_limit() {
+        let _ = Settings { mdts: 0, ..Settings::default() }.max_transfer();
     }
 }
