@@ -143,16 +143,18 @@ struct Steps<R> {
     places: u64,
     random: R,
     given: u64,
+    /// Nothing is under way.
+    is_idle: bool,
     until: Instant,
 }
 
 impl<R: FnMut() -> u64> Steps<R> {
     /// The next command; `None` when there is none. Of a comparison all writes end before the first
     /// read.
-    fn next(&mut self, is_idle: bool) -> Option<Step> {
+    fn next(&mut self) -> Option<Step> {
         let at = self.given;
         let step = match self.pattern {
-            Pattern::Verify if at >= 2 * self.places || at == self.places && !is_idle => None,
+            Pattern::Verify if at >= 2 * self.places || at == self.places && !self.is_idle => None,
             Pattern::Verify => {
                 let is_write = at < self.places;
                 Some(Step { place: at % self.places, is_write })
@@ -169,6 +171,12 @@ impl<R: FnMut() -> u64> Steps<R> {
             }
         }?;
         Some(step)
+    }
+
+    /// The command was submitted.
+    fn began(&mut self) {
+        self.given += 1;
+        self.is_idle = false;
     }
 
     fn is_over(&self) -> bool {
@@ -190,26 +198,23 @@ pub(super) fn run(
     let began = Instant::now();
     let until = began + plan.time;
     let pattern = plan.pattern;
-    let mut steps = Steps { pattern, places, random: random(places), given: 0, until };
+    let random = random(places);
+    let mut steps = Steps { pattern, places, random, given: 0, is_idle: true, until };
     let mut times = Histogram::new_with_bounds(1, LONGEST_NS, 3)?;
     let (mut commands, mut last, mut looked) = (0, began, began);
     loop {
         let is_over = steps.is_over() || stop.is_raised();
-        let is_idle = lanes.iter().all(Lane::is_idle);
-        if is_over && is_idle {
+        steps.is_idle = lanes.iter().all(Lane::is_idle);
+        if is_over && steps.is_idle {
             break;
         }
         let mut ended = 0;
         for lane in lanes.iter_mut() {
             while !is_over
-                && let Some(step) = steps.next(is_idle)
+                && let Some(step) = steps.next()
                 && lane.submit(plan, shift, step)?
             {
-                steps.given += 1;
-                // Only the first read finds no write under way.
-                if pattern == Pattern::Verify && steps.given == places {
-                    break;
-                }
+                steps.began();
             }
             while let Some(took) = lane.take(plan)? {
                 times.saturating_record((took.as_nanos() as u64).max(1));
@@ -257,14 +262,23 @@ mod tests {
     fn a_comparison_reads_what_was_written_once_all_is() {
         let until = Instant::now();
         let random = || 0;
-        let mut steps = Steps { pattern: Pattern::Verify, places: 2, random, given: 0, until };
-        let mut next = |given, is_idle| {
-            steps.given = given;
-            steps.next(is_idle).map(|step| (step.place, step.is_write))
-        };
-        assert_eq!((next(0, true), next(1, false)), (Some((0, true)), Some((1, true))));
-        assert_eq!((next(2, false), next(2, true)), (None, Some((0, false))));
-        assert_eq!((next(3, false), next(4, true)), (Some((1, false)), None));
+        let is_idle = true;
+        let mut steps =
+            Steps { pattern: Pattern::Verify, places: 2, random, given: 0, is_idle, until };
+        let place = |step: Option<Step>| step.map(|it| (it.place, it.is_write));
+        for expected in [(0, true), (1, true)] {
+            assert_eq!(place(steps.next()), Some(expected));
+            steps.began();
+        }
+        // Another queue's turn in the same pass: the writes of this one are under way.
+        assert_eq!(place(steps.next()), None);
+        steps.is_idle = true;
+        for expected in [(0, false), (1, false)] {
+            assert_eq!(place(steps.next()), Some(expected));
+            steps.began();
+        }
+        assert!(steps.is_over());
+        assert_eq!(place(steps.next()), None);
     }
 
     #[test]
@@ -272,10 +286,11 @@ mod tests {
         let until = Instant::now() + Duration::from_secs(60);
         for (random, place) in [(0, 0), (u64::MAX, 9), (1 << 63, 5)] {
             let random = move || random;
-            let mut steps = Steps { pattern: Pattern::Mixed, places: 10, random, given: 1, until };
-            assert_eq!(steps.next(false), Some(Step { place, is_write: true }));
+            let (pattern, is_idle) = (Pattern::Mixed, false);
+            let mut steps = Steps { pattern, places: 10, random, given: 1, is_idle, until };
+            assert_eq!(steps.next(), Some(Step { place, is_write: true }));
             steps.given = 2;
-            assert_eq!(steps.next(false), Some(Step { place, is_write: false }));
+            assert_eq!(steps.next(), Some(Step { place, is_write: false }));
         }
     }
 }
