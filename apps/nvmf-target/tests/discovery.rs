@@ -91,11 +91,21 @@ fn it_is_the_same_by_ipv6() {
 #[test]
 fn who_only_asked_leaves_no_sums_of_its_own() {
     with_target(|here| {
+        let snapshot = || here.change(|server| server.registry().snapshot());
         for number in 0..4 {
             let hostnqn = format!("nqn.2014-08.a:stranger-{number}");
             let config = HostConfig { hostnqn, ..HostConfig::new(DISCOVERY_NQN) };
             let mut host = Host::open(&here.base, &config).unwrap();
             host.property(property::CSTS).unwrap();
+            while snapshot().queues.is_empty() {
+                std::thread::yield_now();
+            }
+            // Nor while it is there, since they would shrink when it goes.
+            assert!(
+                snapshot().hosts.iter().all(|it| it.host == "others"),
+                "{:?}",
+                snapshot().hosts
+            );
             drop(host);
             here.until_queues(0);
         }
@@ -103,7 +113,7 @@ fn who_only_asked_leaves_no_sums_of_its_own() {
         let queue = host.open_queue(1, 16, 0).unwrap();
         drop((queue, host));
         here.until_queues(0);
-        let snapshot = here.change(|server| server.registry().snapshot());
+        let snapshot = snapshot();
         let names: Vec<&str> = snapshot.hosts.iter().map(|it| &*it.host).collect();
         let name = HostConfig::new(NQN).hostnqn;
         assert_eq!(names, [&*name, "others"]);

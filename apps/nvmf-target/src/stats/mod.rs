@@ -9,7 +9,7 @@ mod render;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use counters::{Counters, Latency, TIMED_EVERY};
@@ -32,6 +32,19 @@ pub struct QueueStats {
     pub moved: Counters,
     /// Times of reads and of writes.
     pub times: [Latency; 2],
+    /// Its host was let in: before, its name may be any.
+    is_known: AtomicBool,
+}
+
+impl QueueStats {
+    /// Its host was let in: what the queue moves is among its host's sums from now on.
+    pub fn set_known(&self) {
+        self.is_known.store(true, Ordering::Relaxed);
+    }
+
+    fn is_known(&self) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
 }
 
 /// Whose a queue is, and where it runs.
@@ -155,23 +168,16 @@ impl Registry {
     /// Adds a queue.
     pub fn add_queue(&self, name: QueueName) -> Arc<QueueStats> {
         let (moved, times) = (Counters::default(), Default::default());
-        let stats = Arc::new(QueueStats { name, moved, times });
+        let stats = Arc::new(QueueStats { name, moved, times, is_known: AtomicBool::new(false) });
         lock(&self.queues).push(stats.clone());
         stats
     }
 
-    /// Takes a queue away; what it moved stays among its host's sums.
+    /// Takes a queue away; what it moved stays among its host's sums. Of one whose host was let in
+    /// nowhere it goes to the others': its name may be any, and there is room for the sums of so
+    /// many.
     pub fn remove_queue(&self, stats: &Arc<QueueStats>) {
-        self.remove(stats, &stats.name.host);
-    }
-
-    /// Takes a queue away whose host was let in nowhere: its name may be any, and there is room for
-    /// the sums of so many.
-    pub fn remove_stranger(&self, stats: &Arc<QueueStats>) {
-        self.remove(stats, OTHERS);
-    }
-
-    fn remove(&self, stats: &Arc<QueueStats>, host: &str) {
+        let host = if stats.is_known() { &stats.name.host } else { OTHERS };
         // Whoever adds both up finds it in one of them.
         let mut queues = lock(&self.queues);
         let mut ended = lock(&self.ended);
@@ -209,13 +215,15 @@ impl Registry {
         for it in &namespaces {
             all.entry((it.nqn.clone(), it.nsid)).or_default().add(&it.moved, &it.times);
         }
-        let queue = |it: &Arc<QueueStats>| {
+        let line = |it: &Arc<QueueStats>| {
             let mut sum = Sum::default();
             sum.add(&it.moved, &it.times);
             QueueLine { name: it.name.clone(), moved: sum.moved, times: sum.times() }
         };
-        let queues: Vec<QueueLine> = queues.iter().map(queue).collect();
-        for queue in &queues {
+        let lines: Vec<QueueLine> = queues.iter().map(line).collect();
+        // Of one whose host may still be let in nobody knows yet where its sums stay, and sums
+        // never shrink.
+        for (_, queue) in queues.iter().zip(&lines).filter(|(stats, _)| stats.is_known()) {
             let host = &queue.name.host;
             let line = hosts
                 .entry(host.clone())
@@ -231,7 +239,7 @@ impl Registry {
             pollers: pollers.iter().enumerate().map(|(at, it)| it.line(at)).collect(),
             hosts: hosts.into_values().collect(),
             namespaces: all.into_iter().map(namespace).collect(),
-            queues,
+            queues: lines,
         }
     }
 }
@@ -332,7 +340,7 @@ pub struct PollerLine {
     pub refused_shares: u64,
 }
 
-/// A host: all of its queues, those that have ended among them.
+/// A host: all queues by which it was let in, those that have ended among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct HostLine {
     /// Its name.

@@ -226,6 +226,7 @@ mod tests {
             poller: 0,
         };
         let queue = registry.add_queue(name);
+        queue.set_known();
         queue.moved.publish(&TRAFFIC);
         queue.times[0].record(Duration::from_micros(20));
         // Two cores count the same namespace.
@@ -271,5 +272,31 @@ mod tests {
         let snapshot = registry.snapshot();
         assert_eq!((snapshot.queues.len(), snapshot.hosts[0].queues), (0, 0));
         assert_eq!(snapshot.hosts[0].moved, TRAFFIC);
+    }
+
+    /// Sums of a host never shrink, whoever names it and comes and goes.
+    #[test]
+    fn a_queue_whose_host_is_not_let_in_is_not_its_host_s() {
+        let (registry, queue) = filled();
+        let sums = || -> Vec<(String, u64, u64)> {
+            let hosts = registry.snapshot().hosts;
+            hosts.into_iter().map(|it| (it.host, it.queues, it.moved.commands)).collect()
+        };
+        let name = queue.name.host.clone();
+        let of_host = |queues, commands| (name.clone(), queues, commands);
+        let [stranger, late] = [(); 2].map(|()| {
+            let queue = registry.add_queue(queue.name.clone());
+            queue.moved.publish(&TRAFFIC);
+            queue
+        });
+        assert_eq!(registry.snapshot().queues.len(), 3);
+        assert_eq!(sums(), [of_host(1, 11)]);
+        late.set_known();
+        assert_eq!(sums(), [of_host(2, 22)]);
+        let others = || ("others".to_owned(), 0, 11);
+        registry.remove_queue(&stranger);
+        assert_eq!(sums(), [of_host(2, 22), others()]);
+        registry.remove_queue(&late);
+        assert_eq!(sums(), [of_host(1, 22), others()]);
     }
 }

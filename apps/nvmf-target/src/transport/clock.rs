@@ -85,6 +85,7 @@ impl Server {
                 });
             }
             link.publish();
+            link.look_whether_known(&target);
             target.account(&mut link.queue);
             if link.connection.poll().is_some() {
                 link.end("its host has disconnected");
@@ -229,11 +230,9 @@ impl Server {
             "queue ended"
         );
         link.publish();
+        link.look_whether_known(target);
         if let Some(stats) = &link.stats {
-            match target.is_known(&link.queue) {
-                true => self.shared.registry.remove_queue(stats),
-                false => self.shared.registry.remove_stranger(stats),
-            }
+            self.shared.registry.remove_queue(stats);
         }
         target.closed(&mut link.queue);
         target.exit(link.queue.peer);

@@ -13,7 +13,7 @@ use super::FULL;
 use super::gate::Pass;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
-use crate::controller::{Queue, Role};
+use crate::controller::{Queue, Role, Target};
 use crate::proto::log::Traffic;
 use crate::proto::sgl::{Keyed, Sgl};
 use crate::proto::sqe::{Cqe, Fuse, SQE_BYTES, Sqe};
@@ -313,6 +313,15 @@ impl Link {
         self.moved.add(&self.queue.traffic);
         if let Some(stats) = &self.stats {
             stats.moved.publish(&self.moved);
+        }
+    }
+
+    /// Whose sums it counts among, once its host is let in.
+    pub(super) fn look_whether_known(&self, target: &Target) {
+        if let Some(stats) = &self.stats
+            && target.is_known(&self.queue)
+        {
+            stats.set_known();
         }
     }
 
