@@ -46,11 +46,12 @@ impl Work {
         at_last: Status,
     ) -> Result<(), Why> {
         self.buffers.give_back(it);
+        let is_new = it.put_off_since.is_none();
         let since = *it.put_off_since.get_or_insert_with(Instant::now);
         if since.elapsed() >= self.patience {
             return self.refuse(qp, link, it, at_last);
         }
-        self.waits += 1;
+        self.waits += u64::from(is_new);
         it.state = State::PutOff;
         link.put_off += 1;
         Ok(())

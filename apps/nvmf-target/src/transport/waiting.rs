@@ -119,10 +119,13 @@ impl Work {
         }
         let Session { link, slots } = session;
         let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(Resumed::Went) };
+        let waits = self.waits;
         self.begin_late(qp, link, it)?;
         if it.state != State::Waiting {
             return Ok(Resumed::Went);
         }
+        // It has waited all along.
+        self.waits = waits;
         link.waiting.pop_back();
         link.waiting.insert(at, index);
         Ok(if it.is_at_gate() { Resumed::WaitsForOthers } else { Resumed::WaitsForRoom })
