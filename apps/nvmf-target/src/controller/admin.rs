@@ -339,6 +339,7 @@ impl Target {
     fn set_features(&mut self, at: usize, sqe: &Sqe) -> Done {
         let (cdw10, value) = (sqe.cdw10.get(), sqe.cdw11.get());
         let (most, silence) = (self.settings.io_queues, self.settings.longest_silence_ms());
+        let now = self.now;
         let Some(controller) = self.controller(at) else { return Err(Status::INTERNAL) };
         let described = self.describe(controller);
         let (is_discovery, known) = (described.is_discovery, described.events());
@@ -356,6 +357,9 @@ impl Target {
             fid::KEEP_ALIVE if value > silence => Err(Status::KEEP_ALIVE.dnr()),
             fid::KEEP_ALIVE => {
                 controller.set_keep_alive(value);
+                // It is a sign of life itself, which its core takes in a moment later: the new time
+                // does not count from a sign that was early enough for the one of before.
+                controller.last_seen = now;
                 Ok((0, None))
             }
             fid::QUEUES if !is_discovery => {

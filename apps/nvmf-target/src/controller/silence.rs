@@ -62,8 +62,12 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::controller::{Queue, Role, Settings};
+    use crate::controller::{Action, Queue, Role, Settings};
     use crate::proto::cm::Request;
+    use crate::proto::property;
+    use crate::proto::sgl::Sgl;
+    use crate::proto::sqe::{Sqe, admin};
+    use crate::proto::status::Status;
 
     /// A target with a controller whose host may be silent for five seconds.
     fn target() -> Target {
@@ -128,6 +132,21 @@ mod tests {
         // That one looks again, and takes in what has come a round later.
         assert!(!run(&mut target, &[0, 1], 60_000..61_900), "its time is not over");
         assert!(run(&mut target, &[0, 1], 61_900..62_100), "five seconds that count");
+    }
+
+    #[test]
+    fn a_shorter_keep_alive_time_begins_when_it_is_set() {
+        let (mut target, mut queue) = (target(), queue());
+        let controller = target.controller_mut(0).unwrap();
+        controller.set_csts(property::CSTS_RDY);
+        assert!(!run(&mut target, &[0], 0..4000));
+        let (cdw10, cdw11) = (0x0f.into(), 1000.into());
+        let set = Sqe { cdw10, cdw11, ..Sqe::new(admin::SET_FEATURES, 0, Sgl::NONE) };
+        let done = target.command(&mut queue, 0, &set, &[], &mut Vec::new());
+        assert!(matches!(done, Action::Answer(cqe) if cqe.status() == Status::SUCCESS));
+        // Its core, the other, takes the command in behind the first one's look.
+        assert!(!run(&mut target, &[0], 4000..4900), "its time has just begun");
+        assert!(run(&mut target, &[0], 4900..5100), "a second that counts");
     }
 
     #[test]
