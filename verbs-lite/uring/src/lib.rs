@@ -83,7 +83,8 @@ pub struct Done {
     pub token: u64,
     /// The memory that it held.
     pub buf: Option<Buf>,
-    /// How it ended. A read or write of fewer bytes than were asked for is an error.
+    /// How it ended. A read of fewer bytes than were asked for is an error. Of a write that the
+    /// kernel cuts short it is told the rest, and what it says of that is how the write ended.
     pub result: io::Result<()>,
 }
 
@@ -103,9 +104,27 @@ struct Opened {
 struct Held {
     token: u64,
     file: usize,
-    buf: Option<Buf>,
+    request: Request,
+    /// Bytes that were moved: of a write that was cut short.
+    moved: u32,
+}
+
+impl Request {
     /// Bytes that must be moved.
-    len: u32,
+    fn len(&self) -> u32 {
+        match self {
+            Self::Read { to: buf, .. } | Self::Write { from: buf, .. } => buf.len() as u32,
+            Self::Flush | Self::Zero { .. } | Self::Punch { .. } => 0,
+        }
+    }
+
+    /// The memory that it holds.
+    fn into_buf(self) -> Option<Buf> {
+        match self {
+            Self::Read { to: buf, .. } | Self::Write { from: buf, .. } => Some(buf),
+            Self::Flush | Self::Zero { .. } | Self::Punch { .. } => None,
+        }
+    }
 }
 
 /// Files, and the requests under way. Belongs to one core at a time.
@@ -204,30 +223,32 @@ impl Ring {
     /// The request.
     pub fn push(&mut self, token: u64, file: FileId, request: Request) -> Result<(), Request> {
         let Some(place) = self.free.pop() else { return Err(request) };
-        let opened = self.files.get_mut(file.0).filter(|it| !it.is_leaving);
-        let Some(Opened { file: Some(opened), under_way, is_in_table, .. }) = opened else {
+        let opened = self.files.get_mut(file.0);
+        let Some(opened) = opened.filter(|it| !it.is_leaving && it.file.is_some()) else {
             self.free.push(place);
             return Err(request);
         };
-        *under_way += 1;
-        if self.broken.is_none() {
+        opened.under_way += 1;
+        self.under_way += 1;
+        self.put(place, Held { token, file: file.0, request, moved: 0 });
+        Ok(())
+    }
+
+    /// Puts what is left of a request in: the kernel is told the next time.
+    #[inline]
+    fn put(&mut self, place: usize, held: Held) {
+        let opened = self.files.get(held.file);
+        if let Some(Opened { file: Some(opened), is_in_table, .. }) = opened
+            && self.broken.is_none()
+        {
             let target = match *is_in_table {
-                true => Target::Place(file.0 as u32),
+                true => Target::Place(held.file as u32),
                 false => Target::Fd(opened.as_raw_fd()),
             };
-            self.queue.push(target, place as u64, &request);
+            self.queue.push(target, place as u64, &held.request, held.moved);
         }
-        let (buf, len) = match request {
-            Request::Read { to: buf, .. } | Request::Write { from: buf, .. } => {
-                let len = buf.len() as u32;
-                (Some(buf), len)
-            }
-            Request::Flush | Request::Zero { .. } | Request::Punch { .. } => (None, 0),
-        };
-        self.held[place] = Some(Held { token, file: file.0, buf, len });
-        self.under_way += 1;
+        self.held[place] = Some(held);
         self.unsubmitted.push_back(place);
-        Ok(())
     }
 
     /// Tells the kernel of every request that was pushed. What it cannot take now (`EAGAIN`,
@@ -260,21 +281,40 @@ impl Ring {
         self.under_way
     }
 
-    /// The next request that has ended.
+    /// The next request that has ended. A write that the kernel cut short has not: it goes on with
+    /// the next [`Ring::submit`].
     pub fn poll(&mut self) -> Option<Done> {
         if self.under_way == 0 {
             return None;
         }
-        let (place, result) = match self.broken {
-            Some(code) if !self.unsubmitted.is_empty() => {
-                (self.unsubmitted.pop_front()?, code.wrapping_neg())
-            }
-            _ => {
-                let (place, result) = self.queue.next()?;
-                (usize::try_from(place).ok()?, result)
+        let (place, held, result) = loop {
+            let (place, result) = match self.broken {
+                Some(code) if !self.unsubmitted.is_empty() => {
+                    (self.unsubmitted.pop_front()?, code.wrapping_neg())
+                }
+                _ => {
+                    let (place, result) = self.queue.next()?;
+                    (usize::try_from(place).ok()?, result)
+                }
+            };
+            let held = self.held.get_mut(place)?.take()?;
+            let left = held.request.len() - held.moved;
+            match u32::try_from(result) {
+                // Why it was cut short, such as by a full file system, only the rest brings out.
+                Ok(moved @ 1..)
+                    if moved < left && matches!(held.request, Request::Write { .. }) =>
+                {
+                    self.put(place, Held { moved: held.moved + moved, ..held });
+                }
+                Ok(moved) if moved >= left => break (place, held, Ok(())),
+                Ok(_) => break (place, held, Err(io::ErrorKind::UnexpectedEof.into())),
+                Err(_) => {
+                    let error = io::Error::from_raw_os_error(result.wrapping_neg());
+                    break (place, held, Err(error));
+                }
             }
         };
-        let Held { token, file, buf, len } = self.held.get_mut(place)?.take()?;
+        let Held { token, file, request, .. } = held;
         if let Some(opened) = self.files.get_mut(file) {
             opened.under_way -= 1;
             if opened.is_leaving {
@@ -283,12 +323,7 @@ impl Ring {
         }
         self.free.push(place);
         self.under_way -= 1;
-        let result = match u32::try_from(result) {
-            Ok(moved) if moved >= len => Ok(()),
-            Ok(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Err(_) => Err(io::Error::from_raw_os_error(result.wrapping_neg())),
-        };
-        Some(Done { token, buf, result })
+        Some(Done { token, buf: request.into_buf(), result })
     }
 }
 

@@ -83,14 +83,14 @@ impl Queue {
         self.ring.submitter().register_files_update(place, &[fd.unwrap_or(-1)]).map(drop)
     }
 
-    /// Puts a request in. The submission ring has a place for each request that its owner holds,
+    /// Puts a request in, of a write what is behind its first `moved` bytes. The submission ring has a place for each request that its owner holds,
     /// so it is full only while the kernel was not told; then it is told.
-    pub(crate) fn push(&mut self, target: Target, name: u64, request: &Request) {
+    pub(crate) fn push(&mut self, target: Target, name: u64, request: &Request, moved: u32) {
         let (fd, flags) = match target {
             Target::Fd(fd) => (fd, squeue::Flags::empty()),
             Target::Place(place) => (place as RawFd, squeue::Flags::FIXED_FILE),
         };
-        let entry = self.entry(types::Fd(fd), request).flags(flags).user_data(name);
+        let entry = self.entry(types::Fd(fd), request, moved).flags(flags).user_data(name);
         // SAFETY: (1) the memory that the entry names is a `Buf`'s, which keeps it mapped, and the
         // owner holds the `Buf` until the kernel has ended the request, or for ever; (2) bytes of
         // a `Buf` are never borrowed, and accessed by atomic copies only, so the kernel may read
@@ -119,7 +119,7 @@ impl Queue {
         self.parts.iter().position(has).map(|at| at as u16)
     }
 
-    fn entry(&self, fd: types::Fd, request: &Request) -> squeue::Entry {
+    fn entry(&self, fd: types::Fd, request: &Request, moved: u32) -> squeue::Entry {
         match request {
             Request::Read { to, offset } => {
                 let (at, len) =
@@ -130,15 +130,16 @@ impl Queue {
                 }
             }
             Request::Write { from, offset, is_durable } => {
-                let (at, len) =
-                    (ptr::with_exposed_provenance(from.piece().address), from.len() as u32);
+                let address = from.piece().address + moved as usize;
+                let at = ptr::with_exposed_provenance(address);
+                let (len, offset) = (from.len() as u32 - moved, offset + u64::from(moved));
                 let flags = if *is_durable { libc::RWF_DSYNC } else { 0 };
                 match self.part(from) {
                     Some(part) => opcode::WriteFixed::new(fd, at, len, part)
-                        .offset(*offset)
+                        .offset(offset)
                         .rw_flags(flags)
                         .build(),
-                    None => opcode::Write::new(fd, at, len).offset(*offset).rw_flags(flags).build(),
+                    None => opcode::Write::new(fd, at, len).offset(offset).rw_flags(flags).build(),
                 }
             }
             Request::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),

@@ -28,8 +28,8 @@ fn ring() -> Option<Ring> {
 
 /// Waits for the next request that ends.
 fn wait(ring: &mut Ring) -> Done {
-    ring.submit();
     loop {
+        ring.submit();
         if let Some(done) = ring.poll() {
             return done;
         }
@@ -134,6 +134,51 @@ fn what_the_kernel_keeps_and_what_it_does_not_are_served_alike() {
     assert_eq!(ring.add(newer), all[3]);
     ring.push(4, all[3], Request::Read { to: kept.buf(0..4096).unwrap(), offset: 0 }).unwrap();
     assert_eq!(wait(&mut ring).buf.unwrap().to_vec(), [6; 4096]);
+}
+
+/// A pipe with room for one page, as a file system that is nearly full. What the kernel says of the
+/// rest is how a write ends that it cuts short.
+#[test]
+fn a_write_that_is_cut_short_goes_on_or_says_why_not() {
+    const PAGE: usize = 4096;
+    let port = Port::open("model:net=uring-short").unwrap();
+    let (memory, mr) = self::memory(&port);
+    let Some(mut ring) = ring() else { return };
+    for is_kept in [false, true] {
+        if is_kept {
+            ring.register(&[&memory]).unwrap();
+        }
+        let (mut reader, mut filler) = std::io::pipe().unwrap();
+        let id = ring.add(File::from(OwnedFd::from(filler.try_clone().unwrap())));
+        let mut begin = |ring: &mut Ring, token| {
+            for _ in 0..15 {
+                filler.write_all(&[1; PAGE]).unwrap();
+            }
+            let mut from = mr.buf(PAGE..3 * PAGE).unwrap();
+            from.copy_in(0, &[2; PAGE]).unwrap();
+            from.copy_in(PAGE, &[3; PAGE]).unwrap();
+            ring.push(token, id, Request::Write { from, offset: 0, is_durable: false }).unwrap();
+            ring.submit();
+        };
+        // There is room again before the rest comes.
+        begin(&mut ring, 1);
+        let mut page = [0; PAGE];
+        for expected in [vec![1; 15], vec![2]].concat() {
+            reader.read_exact(&mut page).unwrap();
+            assert_eq!(page, [expected; PAGE]);
+        }
+        let done = wait(&mut ring);
+        assert!(done.token == 1 && done.result.is_ok() && done.buf.unwrap().len() == 2 * PAGE);
+        reader.read_exact(&mut page).unwrap();
+        assert_eq!(page, [3; PAGE]);
+        // And never.
+        begin(&mut ring, 2);
+        drop(reader);
+        let done = wait(&mut ring);
+        assert_eq!(done.result.unwrap_err().raw_os_error(), Some(libc::EPIPE));
+        assert_eq!(done.buf.unwrap().len(), 2 * PAGE);
+        ring.remove(id);
+    }
 }
 
 /// A file of the table is closed when its last request has ended, not when the ring goes.
