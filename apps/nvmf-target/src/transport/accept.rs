@@ -42,8 +42,14 @@ impl Server {
             }
         }
         if let Some(asked) = self.requests.as_mut().and_then(|it| it.pop().ok()) {
-            self.request(asked, now)?;
-            has_made = true;
+            match self.work.is_stopping {
+                // Its host is told by the end of the request.
+                true => self.not_come(asked.0.peer().ip()),
+                false => {
+                    self.request(asked, now)?;
+                    has_made = true;
+                }
+            }
         }
         if has_made {
             self.host_came = self.context.device().now() - self.shared.epoch;
