@@ -185,6 +185,32 @@ fn a_drive_without_commands_gets_zeros_written() {
     });
 }
 
+/// It says that it has the commands, and refuses them: in this form, or of this length.
+#[test]
+fn a_drive_that_refuses_its_commands_gets_zeros_written_and_no_hints() {
+    with_target(|here| {
+        // The last with "do not retry".
+        for lacks in [0x01, 0x02, 0x4183] {
+            let behind = Behind::new(here, Plan { lacks: Some(lacks), ..Plan::default() });
+            behind.world.fake().disk.fill(7);
+            let host = here.host();
+            let mut queue = host.open_queue(1, 64, 0).unwrap();
+            let zeroes = Sqe::blocks(io::WRITE_ZEROES, 0, NSID, (3, 100), Sgl::NONE);
+            assert_eq!(status(&mut queue, zeroes), Status::SUCCESS, "{lacks:#x}");
+            assert_eq!((behind.disk(3, 100), behind.disk(103, 1)[0]), (vec![0; 100 * BLOCK], 7));
+            let sgl = Sgl::InCapsule { offset: 0, len: 16 };
+            let dsm = Sqe::blocks(io::DSM, 0, NSID, (0, 1), sgl);
+            let dsm = Sqe { cdw10: 0.into(), cdw11: 4.into(), cdw12: 0.into(), ..dsm };
+            let mut range = [0; 16];
+            (range[4], range[8]) = (8, 200);
+            queue.submit_with(dsm, &range).unwrap();
+            assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS, "{lacks:#x}");
+            assert_eq!(behind.disk(200, 8), vec![7; 8 * BLOCK]);
+            removed(here, &behind);
+        }
+    });
+}
+
 #[test]
 fn zeros_that_are_to_last_are_on_the_medium() {
     with_target(|here| {

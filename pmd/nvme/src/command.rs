@@ -83,6 +83,12 @@ impl Sqe {
 pub struct Status(pub u16);
 
 impl Status {
+    /// No such command.
+    pub const INVALID_OPCODE: Self = Self(0x01);
+    /// No such form of the command.
+    pub const INVALID_FIELD: Self = Self(0x02);
+    /// More blocks or ranges than the drive takes in one command of this kind.
+    pub const SIZE_LIMIT: Self = Self(0x183);
     /// Blocks beyond the end of the namespace.
     pub const LBA_RANGE: Self = Self(0x80);
     /// There is no room behind the namespace.
@@ -122,6 +128,7 @@ impl Status {
             0x100 => "invalid completion queue",
             0x101 => "invalid queue number",
             0x102 => "invalid queue size",
+            0x183 => "command size limit exceeded",
             0x280 => "write fault",
             0x281 => "unrecovered read error",
             0x286 => "access denied",

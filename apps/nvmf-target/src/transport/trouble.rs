@@ -44,6 +44,11 @@ impl Trouble {
                 matches!(error.raw_os_error(), Some(NOT_SUPPORTED | INVALID))
             }
             Self::Refused(refused) => *refused == Refused::Unsupported,
+            // Drives have limits of their own for these commands.
+            Self::Failed(Failure::Status(status)) => matches!(
+                status.code(),
+                DriveStatus::INVALID_OPCODE | DriveStatus::INVALID_FIELD | DriveStatus::SIZE_LIMIT
+            ),
             Self::Failed(_) => false,
         }
     }

@@ -46,6 +46,8 @@ pub struct Plan {
     pub grants: u16,
     /// Commands with these first blocks end with these statuses.
     pub fails: Vec<(u64, u16)>,
+    /// Write Zeroes and Dataset Management end with this status.
+    pub lacks: Option<u16>,
     /// Commands with these first blocks do not end.
     pub hangs: Vec<u64>,
     /// Only Writes hang, and they do so after they were carried out.
@@ -83,6 +85,7 @@ impl Default for Plan {
             blocks: 4096,
             grants: 4,
             fails: Vec::new(),
+            lacks: None,
             hangs: Vec::new(),
             hangs_as_written: false,
             heals: false,
@@ -421,6 +424,9 @@ impl Fake {
         }
         if let Some((_, status)) = self.plan.fails.iter().find(|(at, _)| *at == lba) {
             return Some((*status, 0));
+        }
+        if let Some(status) = self.plan.lacks.filter(|_| matches!(opcode, 0x08 | 0x09)) {
+            return Some((status, 0));
         }
         let shift = self.plan.block_shift;
         let (from, len) = ((lba << shift) as usize, (blocks as usize) << shift);
