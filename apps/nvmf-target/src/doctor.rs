@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::config::{Config, Store};
 use crate::keeper;
 use crate::peer::resource;
-use crate::store::wrong_kind;
+use crate::store::{check_direct, wrong_kind};
 
 /// How a thing is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,8 +74,8 @@ pub fn examine(config: &Config, host: &Host) -> Vec<Finding> {
             match &namespace.store {
                 Store::File { path, is_direct } => {
                     has_file = true;
-                    let least = 1u64 << namespace.block_shift;
-                    found.push(file(path, *is_direct, least, namespace.len_bytes));
+                    let direct = is_direct.then(|| 1 << namespace.block_shift);
+                    found.push(file(path, direct, namespace.len_bytes));
                 }
                 Store::Nvme { address, nsid } => found.push(drive(address, *nsid)),
                 Store::Peer(spec) => found.extend(peer(spec)),
@@ -132,21 +132,31 @@ fn device(device: &str) -> Finding {
     }
 }
 
-/// Bytes that a target of a file keeps for the port to read and write.
-fn needed_bytes(config: &Config) -> u64 {
+/// Bytes of a hugepage.
+const HUGEPAGE: u64 = 2 << 20;
+/// Bytes of a page of others.
+const PAGE: u64 = 4096;
+
+/// Bytes that a target of a file keeps for the port to read and write, by pages of so many: no two
+/// regions share one. A queue has two, for what it receives and for what commands bring.
+fn needed_bytes(config: &Config, page: u64) -> u64 {
     let namespaces = config.subsystems.iter().flat_map(|it| &it.namespaces);
     let ram = namespaces.filter(|it| it.store == Store::Ram).filter_map(|it| it.len_bytes);
     let pollers = config.cores.len().max(1) as u64;
     let buffers = u64::from(config.settings.max_transfer()) * u64::from(config.server.buffers);
-    let per_entry = 4096 + 4096 + u64::from(config.settings.in_capsule_bytes);
-    let queues = u64::from(config.server.queues) * u64::from(config.settings.entries) * per_entry;
-    ram.sum::<u64>() + buffers * pollers + queues
+    let entries = u64::from(config.settings.entries);
+    let receives = entries * (4096 + u64::from(config.settings.in_capsule_bytes));
+    let whole = |bytes: u64| bytes.next_multiple_of(page);
+    let queues = u64::from(config.server.queues) * (whole(receives) + whole(entries * 4096));
+    ram.map(whole).sum::<u64>() + whole(buffers) * pollers + queues
 }
 
 fn memory(config: &Config, host: &Host) -> Vec<Finding> {
-    let need = needed_bytes(config);
+    let need = needed_bytes(config, HUGEPAGE);
     let mib = need.div_ceil(1 << 20);
-    let mut found = vec![match host.hugepage_hint(need) {
+    let hint = host.hugepage_hint(need);
+    let locked = if hint.is_some() { needed_bytes(config, PAGE) } else { need };
+    let mut found = vec![match hint {
         None => Finding::Right(format!("{mib} MiB fit into the free hugepages")),
         Some(hint) => Finding::Could(hint),
     }];
@@ -160,9 +170,9 @@ fn memory(config: &Config, host: &Host) -> Vec<Finding> {
                     command line";
         found.push(Finding::Wrong(what.into()));
     }
-    if let Some(limit) = host.memlock_bytes.filter(|limit| *limit < need && !host.root) {
+    if let Some(limit) = host.memlock_bytes.filter(|limit| *limit < locked && !host.root) {
         found.push(Finding::Wrong(format!(
-            "{limit} bytes may be locked, and {need} are wanted; raise `ulimit -l` or LimitMEMLOCK="
+            "{limit} bytes may be locked, and {locked} are wanted; raise `ulimit -l` or LimitMEMLOCK="
         )));
     }
     found
@@ -224,7 +234,8 @@ fn drive(address: &str, nsid: u32) -> Finding {
     }
 }
 
-fn file(path: &Path, is_direct: bool, least: u64, len_bytes: Option<u64>) -> Finding {
+/// `direct` are the bytes of a block that is read and written around the page cache.
+fn file(path: &Path, direct: Option<u32>, len_bytes: Option<u64>) -> Finding {
     let name = path.display();
     let found = match fs::metadata(path) {
         Ok(found) => found,
@@ -237,14 +248,12 @@ fn file(path: &Path, is_direct: bool, least: u64, len_bytes: Option<u64>) -> Fin
         return Finding::Wrong(format!("{name} is {what}; give a file or a block device"));
     }
     let opened = OpenOptions::new().read(true).open(path);
-    let locked = opened.map_err(anyhow::Error::from).and_then(|file| {
-        flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")
+    let checked = opened.map_err(anyhow::Error::from).and_then(|file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive).context("somebody else has it")?;
+        direct.map_or(Ok(()), |block_bytes| check_direct(&file, block_bytes))
     });
-    if let Err(error) = locked {
+    if let Err(error) = checked {
         return Finding::Wrong(format!("file {name}: {}", sentence(&error)));
-    }
-    if is_direct && found.is_file() && found.blksize() > least && least < 512 {
-        return Finding::Wrong(format!("file {name}: blocks of {least} bytes are too small"));
     }
     Finding::Right(format!("file {name} is there, and nobody else has it"))
 }
@@ -275,6 +284,36 @@ mod tests {
         let config = Config::parse(include_str!("../examples/ram.toml")).unwrap();
         let found: Vec<String> = examine(&config, &HOST).iter().map(ToString::to_string).collect();
         assert!(!found.iter().any(|it| it.starts_with("WRONG")), "{found:?}");
+    }
+
+    /// 64 queues of two regions, of 1 MiB and of 512 KiB; buffers of 8 MiB; RAM of 1 KiB.
+    #[test]
+    fn regions_share_no_page() {
+        let config = Config::parse(
+            "address = \"192.0.2.1/24\"\n[[subsystem]]\nnqn = \"nqn.2014-08.a:b\"\n\
+             [[subsystem.namespace]]\nsize = \"1KiB\"",
+        );
+        let config = config.unwrap();
+        assert_eq!(needed_bytes(&config, HUGEPAGE), (64 * 4 + 8 + 2) << 20);
+        assert_eq!(needed_bytes(&config, PAGE), (64 * 3 << 19) + (8 << 20) + 4096);
+        let few = Host { hugepages_2m_free: 132, ..HOST };
+        assert!(matches!(memory(&config, &few)[..], [Finding::Could(_)]));
+        let enough = Host { hugepages_2m_free: 133, ..HOST };
+        assert!(matches!(memory(&config, &enough)[..], [Finding::Right(_)]));
+    }
+
+    /// Every file system that says so moves 512 bytes at a time at least.
+    #[test]
+    fn blocks_that_are_too_short_for_direct_i_o_are_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let found = |direct| super::file(file.path(), direct, None).to_string();
+        if check_direct(file.as_file(), 1).is_ok() {
+            println!("skipped: this file system does not say what it moves at a time");
+            return;
+        }
+        let said = found(Some(256));
+        assert!(said.starts_with("WRONG") && said.contains("direct = false"), "{said}");
+        assert!(found(None).starts_with("ok"));
     }
 
     #[test]

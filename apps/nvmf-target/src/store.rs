@@ -100,6 +100,13 @@ const INVALID: i32 = 22;
 /// What it says of a block device that is mounted, or part of another. Source: `errno.h`.
 const BUSY: i32 = 16;
 
+/// Checks of an open file what [`check_pieces`] does.
+pub(crate) fn check_direct(file: &fs::File, block_bytes: u32) -> Result<()> {
+    // A system older than Linux 6.1 does not say.
+    let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+    check_pieces(found.map_or(0, |found| found.stx_dio_offset_align), block_bytes)
+}
+
 /// Checks that what goes around the page cache can be read and written by the block: in pieces of
 /// `piece` bytes, 0 where the system does not say.
 fn check_pieces(piece: u32, block_bytes: u32) -> Result<()> {
@@ -165,9 +172,8 @@ pub(crate) fn open_file(path: &Path, is_direct: bool, config: &NamespaceConfig) 
     // Not before it is ours. Where a link leads, if it is one.
     let made = || fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let new_file = is_new.then(|| NewFile(Some(made())));
-    // A system older than Linux 6.1 does not say.
-    if is_direct && let Ok(found) = statx(&file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
-        check_pieces(found.stx_dio_offset_align, 1 << config.block_shift)?;
+    if is_direct {
+        check_direct(&file, 1 << config.block_shift)?;
     }
     if let Some(wanted) = config.len_bytes {
         grow(&file, wanted, config.read_only)?;
