@@ -79,7 +79,8 @@ impl Target {
             }
             lid::SMART => {
                 let minutes = self.now.saturating_sub(controller.since).as_secs() / 60;
-                controller.traffic.smart(minutes, controller.media_errors).into()
+                let Controller { traffic, media_errors, error_count, .. } = controller;
+                traffic.smart(minutes, *media_errors, *error_count).into()
             }
             lid::FIRMWARE => log::firmware(identify::FIRMWARE).into(),
             lid::CHANGED_NAMESPACES => log::changed_namespaces(controller.changed()).into(),
@@ -109,5 +110,36 @@ impl Target {
         };
         let Offer { ana, version, .. } = &*self.offer;
         ana.page(controller.service, *version, groups_only, members)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::controller::Settings;
+    use crate::proto::cm::Request;
+    use crate::proto::sgl::Sgl;
+    use crate::proto::sqe::admin;
+
+    /// Not each command that failed is an entry: requests for events that are taken back are none.
+    #[test]
+    fn the_health_page_and_the_error_log_count_the_same() {
+        let mut target = Target::new(Settings::default());
+        let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let queue = Queue::new(7, &Request::default(), here, there);
+        let host = ("nqn.2014-08.a:h", [7; 16]);
+        let mut controller = Controller::new(1, Some(0), host, &queue, Duration::ZERO);
+        controller.traffic.errors = 5;
+        let sqe = Sqe::new(admin::IDENTIFY, 0, Sgl::NONE);
+        for _ in 0..2 {
+            controller.note_error(&queue, &sqe, Status::INVALID_FIELD.dnr());
+        }
+        target.controllers.push(Some(controller));
+        let controller = target.controller(0).unwrap();
+        let errors = target.page_of(controller, lid::ERRORS);
+        assert_eq!(errors[..8], 2u64.to_le_bytes());
+        assert_eq!(target.page_of(controller, lid::SMART)[176..184], errors[..8]);
     }
 }

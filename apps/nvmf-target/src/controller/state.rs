@@ -85,7 +85,7 @@ pub(super) struct Controller {
     pub(super) media_errors: u64,
     /// Commands that failed, the newest first.
     pub(super) errors: VecDeque<ErrorEntry>,
-    error_count: u64,
+    pub(super) error_count: u64,
     /// Events that the host wants.
     pub(super) enabled: u32,
     /// Events that the host was not told of.

@@ -93,9 +93,10 @@ impl Traffic {
         self.errors += other.errors;
     }
 
-    /// The health page; `minutes` since the start. A data unit is a thousand blocks of 512 bytes.
+    /// The health page; `minutes` since the start, and how many entries the error log has had. A
+    /// data unit is a thousand blocks of 512 bytes.
     #[must_use]
-    pub fn smart(&self, minutes: u64, media_errors: u64) -> [u8; 512] {
+    pub fn smart(&self, minutes: u64, media_errors: u64, log_entries: u64) -> [u8; 512] {
         let mut page = [0; 512];
         page[3] = 100; // Spare.
         let units = |bytes: u64| bytes.div_ceil(512_000).to_le_bytes();
@@ -105,7 +106,7 @@ impl Traffic {
         put(&mut page, 80, &self.writes.to_le_bytes());
         put(&mut page, 128, &(minutes / 60).to_le_bytes());
         put(&mut page, 160, &media_errors.to_le_bytes());
-        put(&mut page, 176, &self.errors.to_le_bytes());
+        put(&mut page, 176, &log_entries.to_le_bytes());
         page
     }
 }
@@ -304,8 +305,8 @@ mod tests {
 
     #[test]
     fn health_counts_thousands_of_blocks() {
-        let traffic = Traffic { bytes_read: 512_001, reads: 3, ..Traffic::default() };
-        let page = traffic.smart(120, 7);
-        assert_eq!((page[32], page[64], page[128], page[160]), (2, 3, 2, 7));
+        let traffic = Traffic { bytes_read: 512_001, reads: 3, errors: 9, ..Traffic::default() };
+        let page = traffic.smart(120, 7, 8);
+        assert_eq!((page[32], page[64], page[128], page[160], page[176]), (2, 3, 2, 7, 8));
     }
 }
