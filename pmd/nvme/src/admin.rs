@@ -17,6 +17,7 @@ const LOG_ENTRIES: u8 = 4;
 /// What Identify is asked for. Source: reference 12.4.
 const CNS_NAMESPACE: u32 = 0;
 const CNS_CONTROLLER: u32 = 1;
+const CNS_NVM_CONTROLLER: u32 = 6;
 /// The feature that is the number of queues. Source: reference 12.3.
 const FEATURE_QUEUES: u32 = 0x07;
 /// There is no queue of that number: type 1, code 1. Source: reference 12.2.
@@ -153,6 +154,19 @@ impl Admin {
         config: &Config,
     ) -> Result<[u8; IDENTIFY_BYTES], NvmeError> {
         self.identify(transport, config, CNS_CONTROLLER, 0)
+    }
+
+    /// What the NVM command set says of the drive; `None` if the drive says nothing.
+    pub(crate) fn identify_nvm(
+        &mut self,
+        transport: &dyn Transport,
+        config: &Config,
+    ) -> Result<Option<[u8; IDENTIFY_BYTES]>, NvmeError> {
+        match self.identify(transport, config, CNS_NVM_CONTROLLER, 0) {
+            Ok(page) => Ok(Some(page)),
+            Err(NvmeError::Command { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub(crate) fn identify_namespace(

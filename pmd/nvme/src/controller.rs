@@ -296,7 +296,12 @@ impl Link {
             Ok(status & CSTS_READY != 0)
         })?;
         let page = self.admin.identify_controller(&*self.transport, config)?;
-        let info = ControllerInfo::parse(name, &page)?;
+        let mut info = ControllerInfo::parse(name, &page)?;
+        if info.says_limits()
+            && let Some(page) = self.admin.identify_nvm(&*self.transport, config)?
+        {
+            info.limit(&page);
+        }
         let granted = self.admin.want_queues(&*self.transport, config)?;
         Ok((info, granted))
     }

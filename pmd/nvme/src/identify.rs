@@ -14,6 +14,10 @@ pub(crate) const MOST_BYTES: u64 = 2 << 20;
 const ONCS_DATASET: u16 = 1 << 2;
 const ONCS_WRITE_ZEROES: u16 = 1 << 3;
 
+/// The version from which on drives say what one command of the NVM command set takes: 2.0. Earlier
+/// ones are not asked, for what they do not know may be worse than an error to them.
+const SAYS_LIMITS: u32 = 0x0002_0000;
+
 /// A drive, as it describes itself. Source: reference 12.4.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControllerInfo {
@@ -27,8 +31,14 @@ pub struct ControllerInfo {
     pub firmware: String,
     /// Largest namespace number.
     pub namespaces: u32,
+    /// Version of the specification that it follows: major in bits 31:16, minor in 15:8.
+    pub version: u32,
     /// Bytes of the longest transfer of one command.
     pub max_transfer: u64,
+    /// Bytes of the longest Write Zeroes.
+    pub max_zeroes: u64,
+    /// Blocks of the longest range of one Dataset Management.
+    pub max_deallocate: u64,
     /// Whether it has Write Zeroes.
     pub has_write_zeroes: bool,
     /// Whether it has Dataset Management, which deallocates.
@@ -84,6 +94,7 @@ impl ControllerInfo {
             0 | 9.. => MOST_BYTES,
             _ => 4096 << mdts,
         };
+        let max_transfer = max_transfer.min(MOST_BYTES);
         let oncs = u16_at(page, 520);
         Ok(Self {
             vendor: u16_at(page, 0),
@@ -91,7 +102,10 @@ impl ControllerInfo {
             model: text(&page[24..64]),
             firmware: text(&page[64..72]),
             namespaces: u32_at(page, 516),
-            max_transfer: max_transfer.min(MOST_BYTES),
+            version: u32_at(page, 80),
+            max_transfer,
+            max_zeroes: max_transfer,
+            max_deallocate: u32::MAX.into(),
             has_write_zeroes: oncs & ONCS_WRITE_ZEROES != 0,
             has_deallocate: oncs & ONCS_DATASET != 0,
             has_cache: page[525] & 1 != 0,
@@ -99,6 +113,29 @@ impl ControllerInfo {
             // 1: with any alignment, 2: of dwords, which is what is asked for here.
             has_sgl: matches!(u32_at(page, 536) & 3, 1 | 2),
         })
+    }
+
+    /// Whether it says what one command of the NVM command set takes.
+    pub(crate) fn says_limits(&self) -> bool {
+        self.version >= SAYS_LIMITS
+    }
+
+    /// Takes in what Identify Controller of the NVM command set answered: of each limit 0 is none.
+    ///
+    /// # Source
+    ///
+    /// Reference 12.4: WZSL, DMRSL, DMSL of CNS 6.
+    pub(crate) fn limit(&mut self, page: &[u8; IDENTIFY_BYTES]) {
+        let wzsl = page[1];
+        if (1..=8).contains(&wzsl) {
+            self.max_zeroes = self.max_zeroes.min(4096 << wzsl);
+        }
+        // Of a range, and of all ranges of a command, which are one here.
+        for most in [u64::from(u32_at(page, 4)), u64_at(page, 8)] {
+            if most > 0 {
+                self.max_deallocate = self.max_deallocate.min(most);
+            }
+        }
     }
 }
 
@@ -194,6 +231,7 @@ mod tests {
         page[4..24].copy_from_slice(b"serial              ");
         page[24..30].copy_from_slice(b"model ");
         page[77] = 7;
+        page[80..84].copy_from_slice(&[0, 4, 1, 0]);
         (page[512], page[513]) = (0x66, 0x44);
         page[516] = 5;
         page[520] = 1 << 3;
@@ -206,7 +244,10 @@ mod tests {
             model: "model".into(),
             firmware: String::new(),
             namespaces: 5,
+            version: 0x0001_0400,
             max_transfer: 512 << 10,
+            max_zeroes: 512 << 10,
+            max_deallocate: 0xffff_ffff,
             has_write_zeroes: true,
             has_deallocate: false,
             has_cache: true,
@@ -222,6 +263,33 @@ mod tests {
             let mut page = page;
             page[at] = value;
             assert!(ControllerInfo::parse("d", &page).is_err(), "{at} {value:#x}");
+        }
+    }
+
+    #[test]
+    fn limits_of_a_command_are_those_that_are_said() {
+        let mut page = [0; IDENTIFY_BYTES];
+        (page[512], page[513], page[77]) = (0x66, 0x44, 3);
+        let of = |version: [u8; 4]| {
+            page[80..84].copy_from_slice(&version);
+            ControllerInfo::parse("d", &page).unwrap()
+        };
+        let [old, new] = [[0, 4, 1, 0], [0, 0, 2, 0]].map(of);
+        assert!(!old.says_limits() && new.says_limits());
+        for (wzsl, dmrsl, dmsl, expected) in [
+            (0, 0, 0, (32 << 10, u32::MAX.into())),
+            (1, 9, 0, (8192, 9)),
+            (3, 9, 8, (32 << 10, 8)),
+            (4, 0, 7, (32 << 10, 7)),
+            (255, u32::MAX, u64::MAX, (32 << 10, u32::MAX.into())),
+        ] {
+            let mut page = [0; IDENTIFY_BYTES];
+            page[1] = wzsl;
+            page[4..8].copy_from_slice(&dmrsl.to_le_bytes());
+            page[8..16].copy_from_slice(&dmsl.to_le_bytes());
+            let mut info = new.clone();
+            info.limit(&page);
+            assert_eq!((info.max_zeroes, info.max_deallocate), expected, "WZSL {wzsl}");
         }
     }
 }

@@ -485,9 +485,9 @@ fn next(config: &QueueConfig, parts: &Parts, request: &mut Request, cid: u16) ->
         Op::Flush => (io::FLUSH, 1, 0),
         Op::Zero { may_deallocate, .. } => {
             let flags = if may_deallocate { MAY_DEALLOCATE } else { 0 };
-            (io::WRITE_ZEROES, longest.min(MOST_ZEROES), flags)
+            (io::WRITE_ZEROES, (config.info.max_zeroes >> shift).min(MOST_ZEROES), flags)
         }
-        Op::Deallocate { .. } => (io::DATASET, u64::from(u32::MAX), 0),
+        Op::Deallocate { .. } => (io::DATASET, config.info.max_deallocate, 0),
     };
     #[expect(clippy::cast_possible_truncation, reason = "at most 2^32 - 1")]
     let count = request.left.min(most) as u32;

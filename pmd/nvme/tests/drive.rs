@@ -114,6 +114,31 @@ fn long_requests_are_cut_and_short_ones_wait_in_order() {
 }
 
 #[test]
+fn zeros_and_room_are_cut_as_the_drive_says() {
+    // 8 KiB, and 10 blocks; and a drive that does not say.
+    for (limits, zeroes, ranges) in [(Some((1, 10)), vec![16, 16, 8], 3), (None, vec![32, 8], 1)] {
+        let world = World::new(Plan { limits: Some(limits), ..Plan::default() });
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        world.fake().disk.fill(7);
+        queue.push(1, Op::Zero { lba: 100, blocks: 40, may_deallocate: true }).unwrap();
+        queue.push(2, Op::Deallocate { lba: 200, blocks: 25 }).unwrap();
+        let mut done = world.a_moment(&mut drive, &mut queue);
+        done.sort_by_key(|it| it.token);
+        assert_eq!(done, [ok(1), ok(2)], "{limits:?}");
+        let fake = world.fake();
+        let of = |opcode| fake.seen.iter().filter(move |it| it.opcode == opcode);
+        assert_eq!(of(8).map(|it| it.blocks).collect::<Vec<_>>(), zeroes);
+        assert_eq!(of(9).count(), ranges);
+        let is = |byte, blocks: std::ops::Range<usize>| {
+            fake.disk[blocks.start * BLOCK..blocks.end * BLOCK].iter().all(|it| *it == byte)
+        };
+        assert!(is(7, 99..100) && is(0, 100..140) && is(7, 140..200));
+        assert!(is(0, 200..225) && is(7, 225..226));
+    }
+}
+
+#[test]
 fn commands_without_data_do_what_they_say() {
     let world = World::new(Plan::default());
     let mut drive = world.open();

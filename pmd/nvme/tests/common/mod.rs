@@ -48,6 +48,9 @@ pub struct Plan {
     pub fails: Vec<(u64, u16)>,
     /// Write Zeroes and Dataset Management end with this status.
     pub lacks: Option<u16>,
+    /// It follows version 2.0, and says these limits of a command, or refuses to: log2 of the pages
+    /// of Write Zeroes, blocks of a range that is deallocated.
+    pub limits: Option<Option<(u8, u32)>>,
     /// Commands with these first blocks do not end.
     pub hangs: Vec<u64>,
     /// Only Writes hang, and they do so after they were carried out.
@@ -86,6 +89,7 @@ impl Default for Plan {
             grants: 4,
             fails: Vec::new(),
             lacks: None,
+            limits: None,
             hangs: Vec::new(),
             hangs_as_written: false,
             heals: false,
@@ -370,7 +374,14 @@ impl Fake {
                 self.hanging.retain(|(queue, _)| *queue != qid);
             }
             0x06 => {
-                let page = if cdw10 == 1 { self.controller() } else { self.namespace() };
+                let page = match cdw10 {
+                    0 => self.namespace(),
+                    1 => self.controller(),
+                    _ => match self.plan.limits.expect("of version 2.0 alone") {
+                        Some(limits) => Self::nvm_controller(limits),
+                        None => return Some((0x4002, 0)),
+                    },
+                };
                 assert!(prp.is_multiple_of(4096));
                 self.side.memory().write(prp, &page).unwrap();
             }
@@ -396,12 +407,20 @@ impl Fake {
         page[..2].copy_from_slice(&0x1b36_u16.to_le_bytes());
         page[4..24].copy_from_slice(b"FAKE                ");
         page[77] = self.plan.mdts;
+        page[82] = if self.plan.limits.is_some() { 2 } else { 1 };
         page[88..92].copy_from_slice(&self.plan.rtd3e_us.to_le_bytes());
         page[512..514].copy_from_slice(&self.plan.entry_sizes);
         page[516] = 2;
         page[520..522].copy_from_slice(&self.plan.oncs.to_le_bytes());
         page[525] = self.plan.vwc;
         page[536..540].copy_from_slice(&self.plan.sgls.to_le_bytes());
+        page
+    }
+
+    fn nvm_controller((wzsl, dmrsl): (u8, u32)) -> [u8; 4096] {
+        let mut page = [0; 4096];
+        page[1] = wzsl;
+        page[4..8].copy_from_slice(&dmrsl.to_le_bytes());
         page
     }
 
@@ -451,7 +470,11 @@ impl Fake {
                 assert_eq!((le32(sqe, 40), le32(sqe, 44)), (0, 4), "one range, deallocated");
                 let mut range = [0; 16];
                 self.side.memory().read(le64(sqe, 24), &mut range).unwrap();
-                let (from, len) = (le64(&range, 8) << shift, u64::from(le32(&range, 4)) << shift);
+                let (first, count) = (le64(&range, 8), le32(&range, 4));
+                if self.plan.limits.flatten().is_some_and(|(_, most)| count > most) {
+                    return Some((0x183, 0));
+                }
+                let (from, len) = (first << shift, u64::from(count) << shift);
                 self.disk[from as usize..(from + len) as usize].fill(0);
             }
             _ => panic!("command {opcode:#x}"),
