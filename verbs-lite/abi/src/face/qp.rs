@@ -66,6 +66,23 @@ fn config(init: &ibv_qp_init_attr, user_index: u32, spread: bool) -> Result<QpCo
     })
 }
 
+/// Inline data that a queue pair takes: what was asked for, or as much as its requests have room
+/// for anyway. Programs send a few bytes so without having asked, rdma_xclient for one. Frames have
+/// other headers. Source: rdma-core, providers/mlx5/verbs.c, `mlx5_calc_sq_size`.
+fn inline_granted(qp_type: c_int, cap: &ibv_qp_cap) -> u32 {
+    /// A block of a request, an entry of a list, and what stands in front of inline data.
+    const BLOCK_BYTES: u32 = 64;
+    const SGE_BYTES: u32 = 16;
+    const HEADER_BYTES: u32 = 4;
+    let (asked, most) = (cap.max_inline_data, QpConfig::MAX_INLINE_BYTES);
+    if qp_type == qpt::RAW_PACKET || cap.max_send_wr == 0 || asked > most {
+        return asked;
+    }
+    let list_bytes = cap.max_send_sge.clamp(1, MAX_SGE) * SGE_BYTES;
+    let data_bytes = list_bytes.max(asked + HEADER_BYTES).next_multiple_of(BLOCK_BYTES);
+    (data_bytes - HEADER_BYTES).min(most)
+}
+
 /// Makes a queue pair; `init` has the sizes that were granted then.
 pub(super) fn create(
     pd: *mut ibv_pd,
@@ -101,6 +118,7 @@ fn make(
     if srq.is_some() {
         (init.cap.max_recv_wr, init.cap.max_recv_sge) = (0, 0);
     }
+    init.cap.max_inline_data = inline_granted(init.qp_type, &init.cap);
     let [send, recv] = [init.send_cq, init.recv_cq].map(|cq| promised!(Queue::of(cq)));
     let index = shared.take_index();
     let make = |send: &Inner, recv: &Inner| {
