@@ -202,9 +202,10 @@ fn target_attr(qp_context: *mut c_void) -> ibv_qp_init_attr {
     }
 }
 
-/// Makes a target of XRC.
+/// Makes a target of XRC, which has the domain `pd` in what the program reads of it, and uses none.
 pub(super) fn create_target(
     context: *mut ibv_context,
+    pd: *mut ibv_pd,
     init: &ibv_qp_init_attr_ex,
 ) -> Result<*mut QueuePair, Errno> {
     let shared = promised!(Context::here(context))?;
@@ -222,7 +223,7 @@ pub(super) fn create_target(
     let member = Arc::new(Member { pair: Lock::new(pair), index: None });
     domain.core.add(number, &member);
     let (attr, needs) = (target_attr(init.qp_context), vec![domain.users.one()]);
-    let pair = hand_out((context, shared), null_mut(), member, &attr, needs);
+    let pair = hand_out((context, shared), pd, member, &attr, needs);
     shared.enlist(Kind::Qp, number, pair);
     Ok(pair)
 }

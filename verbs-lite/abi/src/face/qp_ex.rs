@@ -1,5 +1,7 @@
 //! Queue pairs made with extended attributes: what they may do, what they belong to.
 
+use std::ptr::null_mut;
+
 use super::context::Context;
 use super::qp::{create, create_target, service};
 use super::{Errno, object, work, wr};
@@ -26,7 +28,8 @@ pub(super) unsafe extern "C" fn create_qp_ex(
         let made = match (is_known, has(XRCD)) {
             (false, _) => Err(Errno::NOT_SUPPORTED),
             (_, false) => Err(Errno::INVALID),
-            _ => create_target(context, init),
+            // librdmacm makes a shared queue in the domain that it reads of its target.
+            _ => create_target(context, if has(PD) { init.pd } else { null_mut() }, init),
         };
         return object(made).cast();
     }
