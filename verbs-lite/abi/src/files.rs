@@ -3,18 +3,21 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::fs::{OFlags, fcntl_getfl};
 
 /// A file that nothing waits behind yet. It blocks until the program says otherwise.
 pub(crate) fn new() -> std::io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }
 
-/// Makes a file block, as programs expect it from birth.
-pub(crate) fn set_blocking(fd: impl AsFd) -> std::io::Result<()> {
-    let flags = fcntl_getfl(&fd)?;
-    Ok(fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))?)
+/// A file that is readable as long as another one is, and that is somebody's alone: its mode, and
+/// what others have noted about it (`epoll_ctl`), end with it, and the other file stays. It blocks
+/// until the program says otherwise.
+pub(crate) fn beside(other: impl AsFd) -> std::io::Result<OwnedFd> {
+    let file = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&file, other, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+    Ok(file)
 }
 
 /// Whether the program wants to wait.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ferrocx_verbs_lite::{CompletionChannel, Cq, RdmaContext, VerbsError};
@@ -37,6 +37,8 @@ enum Events {
     Own {
         channel: CompletionChannel,
         vector: u16,
+        /// What the program has of it: the vector's file outlives the channel.
+        file: OwnedFd,
         /// Queues that fired and that the program was not told of.
         fired: VecDeque<u32>,
     },
@@ -56,19 +58,29 @@ impl Events {
         };
         let made = shared.node.context.create_comp_channel(vector).map_err(Errno::from);
         let made = made.and_then(|channel| {
-            files::set_blocking(channel.as_fd()).map_err(|_| Errno(libc::EIO))?;
-            Ok(channel)
+            let file = files::beside(channel.as_fd()).map_err(|_| Errno(libc::EMFILE))?;
+            Ok((channel, file))
         });
-        let mut channel = made.inspect_err(|_| shared.node.give_vector(vector))?;
-        channel.arm();
-        Ok(Self::Own { channel, vector, fired: VecDeque::new() })
+        let (mut channel, file) = made.inspect_err(|_| shared.node.give_vector(vector))?;
+        let fired = VecDeque::new();
+        // Of what the vector's last channel was woken for, nothing is left.
+        settle(&mut channel, &fired);
+        Ok(Self::Own { channel, vector, file, fired })
     }
 
     /// The file that is readable as long as an event waits.
     fn file(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Own { channel, .. } => channel.as_fd(),
+            Self::Own { file, .. } => file.as_fd(),
             Self::Shared { mailbox, .. } => mailbox.file.as_fd(),
+        }
+    }
+
+    /// Makes that file readable.
+    fn wake(&self) {
+        match self {
+            Self::Own { channel, .. } => files::signal(channel.as_fd()),
+            Self::Shared { mailbox, .. } => files::signal(&mailbox.file),
         }
     }
 
@@ -197,7 +209,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
     if !lock(&open.inner).queues.is_empty() {
         return libc::EBUSY;
     }
-    open.waiters.end(|| files::signal(lock(&open.inner).events.file()));
+    open.waiters.end(|| lock(&open.inner).events.wake());
     let channel = promised!(take_back::<Channel, _>(channel));
     let Channel { shared, inner, .. } = *channel;
     let inner = inner.into_inner().unwrap_or_else(PoisonError::into_inner);
