@@ -356,13 +356,15 @@ impl Service {
                 return Ok(());
             }
             let Life::Conn(made) = &id.life else { return Err(Errno::INVALID) };
-            let is_done = if conn.valid == 0 {
-                made.establish()
-            } else {
-                id.uid = command.uid;
-                made.accept(Qpn(conn.qp_num & 0xff_ffff), &params)?
-            };
-            if is_done { Ok(()) } else { Err(Errno::INVALID) }
+            if conn.valid == 0 {
+                return if made.establish() { Ok(()) } else { Err(Errno::INVALID) };
+            }
+            if !made.accept(Qpn(conn.qp_num & 0xff_ffff), &params)? {
+                return Err(Errno::INVALID);
+            }
+            // From here on the program is told of it. Source: Linux `ucma.c`, `ucma_accept`.
+            id.uid = command.uid;
+            Ok(())
         })
     }
 

@@ -269,9 +269,17 @@ impl Turn for Service {
         for (number, id) in ids.iter_mut() {
             let Some(channel) = channels.get_mut(&id.channel) else { continue };
             let node = &self.rails[id.rail].node;
-            id.tell(*number, node, |event| channel.push(event));
+            // The program has no id yet that an event could be about; to accept the request fails
+            // then. Source: Linux `ucma.c`, `ucma_event_handler`.
+            let is_known = id.uid != 0;
+            let mut push = |event| {
+                if is_known {
+                    channel.push(event);
+                }
+            };
+            id.tell(*number, node, &mut push);
             if looks_after {
-                id.look_after(*number, |ip| node.is_gone(ip), |event| channel.push(event));
+                id.look_after(*number, |ip| node.is_gone(ip), &mut push);
             }
         }
     }
