@@ -9,6 +9,7 @@
 //! # Architecture
 //!
 //! - A [`Service`] is the process's; a file is a [`Channel`]: events in order, and an eventfd.
+//! - [`goodbye`] ends the connections of a process that ends.
 //! - [`id`] has the ids, and makes events of what becomes of their connections.
 //! - [`listen`] has their ports, which an id of IPv4 and one of IPv6 may share.
 //! - [`places`] finds the node behind an address of this machine that is no node's own.
@@ -21,6 +22,7 @@
 mod calls;
 mod commands;
 mod copy;
+mod goodbye;
 mod id;
 pub(crate) mod kernel;
 mod listen;
@@ -170,6 +172,7 @@ impl Service {
             _ => {
                 let made: &'static Arc<Self> = Box::leak(Box::new(Self::open()?));
                 *service = Some((std::process::id(), made));
+                goodbye::note_service();
                 Ok(made)
             }
         }
@@ -256,6 +259,7 @@ impl Service {
 
 impl Turn for Service {
     fn turn(&self) {
+        self.say_goodbye();
         for rail in &self.rails {
             rail.manager.poll();
         }
