@@ -9,10 +9,7 @@
 //! UCX before it looks whether a device has one.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
-
-use crate::node::lock;
 
 /// An entry of the dynamic section: a tag and a value. Source: ELF-64 Object File Format 1.5.
 #[repr(C)]
@@ -70,19 +67,16 @@ pub(super) enum Of<'a> {
     Program,
 }
 
-/// What is looked for, and where that was done already.
+/// What is looked for.
 struct Search<'a> {
     of: Of<'a>,
     replacements: &'a [Replacement],
-    done: &'a mut Vec<u64>,
 }
 
-/// Objects whose tables were rewritten, by where they lie.
-static DONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
-
-/// Leads calls to the replacements.
+/// Leads calls to the replacements, where they are not led there already: a library that is loaded
+/// again may lie where it lay before, and has a new table.
 pub(super) fn redirect(of: Of<'_>, replacements: &[Replacement]) {
-    let mut search = Search { of, replacements, done: &mut lock(&DONE) };
+    let mut search = Search { of, replacements };
     // SAFETY: the callback has the form that is asked for, and its argument lives through the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
 }
@@ -94,8 +88,8 @@ unsafe extern "C" fn visit(
 ) -> c_int {
     // SAFETY: the loader's own description of an object that stays loaded through the call; the
     // argument is that of `redirect`.
-    let (object, search) = unsafe { (&*object, &mut *search.cast::<Search<'_>>()) };
-    if object.dlpi_name.is_null() || search.done.contains(&object.dlpi_addr) {
+    let (object, search) = unsafe { (&*object, &*search.cast::<Search<'_>>()) };
+    if object.dlpi_name.is_null() {
         return 0;
     }
     // SAFETY: the loader ends names with a zero.
@@ -106,7 +100,6 @@ unsafe extern "C" fn visit(
         Of::Program => name.is_empty(),
     };
     if is_it {
-        search.done.push(object.dlpi_addr);
         // SAFETY: the object is loaded and relocated.
         unsafe { rewrite(object, search.replacements) };
     }
@@ -177,11 +170,17 @@ fn at<T>(address: u64) -> *const T {
     std::ptr::with_exposed_provenance(address as usize)
 }
 
-/// Writes a slot, which the loader may have made read-only.
+/// Writes a slot that leads elsewhere, and which the loader may have made read-only.
 ///
 /// # Safety
 /// `slot` is an entry of a table of imported functions.
 unsafe fn put(slot: u64, function: *const c_void, is_read_only: bool) {
+    // SAFETY: the slot is aligned, of the size of a pointer, and the object's for as long as it is
+    // loaded.
+    let place = unsafe { &*at::<AtomicPtr<c_void>>(slot) };
+    if place.load(Ordering::Relaxed).cast_const() == function {
+        return;
+    }
     // SAFETY: it only asks for a number.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let page = slot as usize & !(page_bytes - 1);
@@ -193,10 +192,65 @@ unsafe fn put(slot: u64, function: *const c_void, is_read_only: bool) {
         {
             return;
         }
-        let slot = at::<AtomicPtr<c_void>>(slot);
-        (*slot).store(function.cast_mut(), Ordering::Release);
+        place.store(function.cast_mut(), Ordering::Release);
         if is_read_only {
             libc::mprotect(page, page_bytes, libc::PROT_READ);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, id};
+
+    use super::*;
+
+    /// A library with a function `ask` that gives what `getppid` does, if there is a compiler.
+    fn build(name: &str) -> Option<PathBuf> {
+        let [source, library] =
+            ["c", "so"].map(|end| std::env::temp_dir().join(format!("{name}-{}.{end}", id())));
+        std::fs::write(&source, "int getppid(void); int ask(void) { return getppid(); }").unwrap();
+        let mut cc = Command::new("cc");
+        let built = cc.args(["-shared", "-fPIC", "-o"]).args([&library, &source]).status();
+        let is_built = built.is_ok_and(|status| status.success());
+        std::fs::remove_file(&source).unwrap();
+        is_built.then_some(library)
+    }
+
+    extern "C" fn instead() -> c_int {
+        -7
+    }
+
+    /// Loads a library and asks it, before and after its calls are led elsewhere.
+    fn ask(library: &Path, name: &str) -> [c_int; 2] {
+        let path = std::ffi::CString::new(library.to_str().unwrap()).unwrap();
+        // SAFETY: a library of ours, whose function has this form, and that is called as long as it
+        // is loaded.
+        unsafe {
+            let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+            assert!(!handle.is_null());
+            let ask = libc::dlsym(handle, c"ask".as_ptr());
+            let ask: extern "C" fn() -> c_int = std::mem::transmute(ask);
+            let before = ask();
+            let replacement = Replacement { name: c"getppid", function: instead as *const c_void };
+            redirect(Of::Library(name), &[replacement]);
+            let answers = [before, ask()];
+            assert_eq!(libc::dlclose(handle), 0);
+            answers
+        }
+    }
+
+    #[test]
+    fn a_library_that_is_loaded_again_is_led_again() {
+        const NAME: &str = "ferrocx-hooked";
+        let Some(library) = build(NAME) else {
+            return println!("skipped: no C compiler (apt-get install gcc)");
+        };
+        let parent = std::os::unix::process::parent_id() as c_int;
+        // It lies where it lay before.
+        let answers = [(); 3].map(|()| ask(&library, NAME));
+        std::fs::remove_file(&library).unwrap();
+        assert_eq!(answers, [[parent, -7]; 3]);
     }
 }
