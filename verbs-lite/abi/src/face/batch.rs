@@ -54,6 +54,8 @@ pub(super) struct Batch {
     lists: Vec<ibv_sge>,
     inline: Vec<u8>,
     error: Option<Errno>,
+    /// A request of it may be refused for what it says.
+    pub(super) needs_check: bool,
     max_wr: usize,
     max_sge: usize,
     max_inline: usize,
@@ -70,6 +72,7 @@ impl Batch {
             lists: Vec::new(),
             inline: Vec::new(),
             error: None,
+            needs_check: false,
             max_wr: cap.max_send_wr.max(1) as usize,
             max_sge: cap.max_send_sge.max(1) as usize,
             max_inline: cap.max_inline_data as usize,
@@ -82,6 +85,7 @@ impl Batch {
         self.lists.clear();
         self.inline.clear();
         self.error = None;
+        self.needs_check = false;
     }
 
     #[cold]
@@ -108,7 +112,12 @@ impl Batch {
         unsafe { std::slice::from_raw_parts(self.requests.as_ptr(), self.len()) }
     }
 
-    /// The same, their lists and their bytes.
+    /// A list of a request.
+    pub(super) fn list(&self, range: &Range<usize>) -> &[ibv_sge] {
+        &self.lists[range.clone()]
+    }
+
+    /// The requests, their lists and their bytes.
     pub(super) fn parts(&mut self) -> (&mut [Request], &mut [ibv_sge], &[u8]) {
         let count = self.len();
         (&mut self.requests[..count], &mut self.lists, &self.inline)
@@ -190,6 +199,8 @@ impl Batch {
                 self.inline.extend_from_slice(bytes);
             }
         }
+        // Not every operation takes such data.
+        self.needs_check = true;
         self.set_data(Data::Inline(start..self.inline.len()));
     }
 }

@@ -23,6 +23,7 @@ mod async_event;
 mod batch;
 mod buffer;
 mod channel;
+mod check;
 mod clock;
 mod context;
 mod cq;

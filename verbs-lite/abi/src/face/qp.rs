@@ -43,6 +43,11 @@ pub(super) fn service(qp_type: c_int) -> Result<QpType, Errno> {
 /// binding takes three.
 const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
 
+/// Whether a queue pair of such sizes takes requests that bind windows and end keys.
+pub(super) fn has_room_for_windows(cap: &ibv_qp_cap) -> bool {
+    cap.max_send_wr <= MAX_WR_WITH_WINDOWS
+}
+
 /// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.
 fn config(init: &ibv_qp_init_attr, user_index: u32, spread: bool) -> Result<QpConfig, Errno> {
     let cap = &init.cap;
@@ -58,7 +63,7 @@ fn config(init: &ibv_qp_init_attr, user_index: u32, spread: bool) -> Result<QpCo
         max_recv_sge: cap.max_recv_sge.max(1),
         max_inline_bytes: cap.max_inline_data,
         // Room for windows, unless the queue would be too long for it.
-        fast_reg: qp_type == QpType::Rc && cap.max_send_wr <= MAX_WR_WITH_WINDOWS,
+        fast_reg: qp_type == QpType::Rc && has_room_for_windows(cap),
         user_index,
         spread,
         // Completion queues are as long as the program counts, and wake it for what it asked for.

@@ -3,7 +3,9 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use ferrocx_verbs_lite::{BindUntyped, Lkey, MwKind, Rkey, SendFlags, UntypedMw};
+use ferrocx_verbs_lite::{
+    Access, BindUntyped, DeviceCaps, Lkey, MwKind, Rkey, SendFlags, UntypedMw,
+};
 
 use super::context::{Context, Shared};
 use super::handles::KnownRegion;
@@ -67,6 +69,48 @@ unsafe fn region_of(info: &ibv_mw_bind_info) -> Result<Option<Lkey>, Errno> {
     Ok(Some(Lkey(key)))
 }
 
+/// The binding that a request asks for, and its window.
+unsafe fn binding<'a>(pair: &Pair, wr: &ibv_send_wr) -> Result<(BindUntyped, &'a Window), Errno> {
+    let wr_bind_mw { mw, rkey, bind_info } = wr.bind_mw;
+    if mw.is_null() {
+        return Err(Errno::INVALID);
+    }
+    let window = promised!(&*mw.cast::<Window>());
+    let lkey = promised!(region_of(&bind_info))?;
+    let access = memory::access_of(bind_info.mw_access_flags).ok_or(Errno::INVALID)?;
+    let bind = BindUntyped {
+        wr_id: wr.wr_id,
+        flags: flags_of(wr.send_flags, pair.signals_all),
+        access,
+        old: Rkey(window.face.rkey),
+        variant: rkey as u8,
+        lkey: lkey.unwrap_or(Lkey(0)),
+        addr: bind_info.addr,
+        len_bytes: lkey.map_or(0, |_| bind_info.length),
+    };
+    Ok((bind, window))
+}
+
+/// Checks what posting a binding checks, apart from the queue pair's state and room.
+///
+/// # Safety
+/// The module's: what the request names is alive.
+pub(super) unsafe fn check_binding(
+    pair: &Pair,
+    caps: DeviceCaps,
+    wr: &ibv_send_wr,
+) -> Result<(), Errno> {
+    /// Above, a length is not one of a window.
+    const MAX_BYTES: u64 = (1 << 31) - 1;
+    let (bind, window) = promised!(binding(pair, wr))?;
+    let is_atomic = bind.access.contains(Access::REMOTE_ATOMIC);
+    let is_right = promised!(Domain::of(window.face.pd)).pd.domain() == pair.domain
+        && bind.old.0 >> 8 == window.mw.rkey().0 >> 8
+        && bind.len_bytes <= MAX_BYTES
+        && (!is_atomic || caps.contains(DeviceCaps::FAST_REG_ATOMIC));
+    if is_right { Ok(()) } else { Err(Errno::INVALID) }
+}
+
 /// Posts a binding or a local invalidate; anything else is not supported.
 ///
 /// # Safety
@@ -87,22 +131,8 @@ pub(super) unsafe fn post_change(
     if wr.opcode != wr_op::BIND_MW {
         return Err(Errno::NOT_SUPPORTED);
     }
-    let wr_bind_mw { mw, rkey, bind_info } = wr.bind_mw;
-    if mw.is_null() {
-        return Err(Errno::INVALID);
-    }
-    let lkey = promised!(region_of(&bind_info))?;
-    let rights = memory::access_of(bind_info.mw_access_flags).ok_or(Errno::INVALID)?;
-    let bind = BindUntyped {
-        wr_id: wr.wr_id,
-        flags,
-        access: rights,
-        old: Rkey(promised!((*mw).rkey)),
-        variant: rkey as u8,
-        lkey: lkey.unwrap_or(Lkey(0)),
-        addr: bind_info.addr,
-        len_bytes: lkey.map_or(0, |_| bind_info.length),
-    };
+    let (bind, window) = promised!(binding(pair, wr))?;
+    let bind = BindUntyped { flags, ..bind };
     // The region is one that the program registered, and the bytes are within it: `region_of`.
-    Ok(promised!(pair.qp.post_bind_untyped(&bind, &(*mw.cast::<Window>()).mw))?)
+    Ok(promised!(pair.qp.post_bind_untyped(&bind, &window.mw))?)
 }

@@ -9,6 +9,7 @@ use ferrocx_verbs_lite::{DeviceCaps, QpType, SendFlags};
 
 use super::Errno;
 use super::batch::{Batch, Data, Request};
+use super::check;
 use super::pair::Pair;
 use super::post::{post_any, post_as_simple};
 use super::queue_pair::QueuePair;
@@ -33,6 +34,10 @@ unsafe fn is_building<'a>(face: *mut ibv_qp_ex) -> &'a AtomicBool {
 /// `write` puts into it what its operation needs besides.
 #[inline(always)]
 unsafe fn add(face: *mut ibv_qp_ex, opcode: c_int, write: impl FnOnce(&mut ibv_send_wr)) {
+    // Known at compile time: those that are posted most need nothing.
+    if !check::is_plain(opcode) {
+        promised!(batch(face)).needs_check = true;
+    }
     match promised!(batch(face)).add() {
         Some(request) => promised!(begin(face, request, opcode, write)),
         None => promised!(add_behind_all(face, opcode, write)),
@@ -290,6 +295,11 @@ unsafe fn post_all(face: *mut ibv_qp_ex) -> Result<(), Errno> {
     if (pair.qp.free_wr() as usize) < count {
         return Err(Errno::NO_MEMORY);
     }
+    // One that is refused alone leaves nothing behind.
+    if count > 1 && (batch.needs_check || pair.qp.qp_type() != QpType::Rc) {
+        let caps = queue_pair.shared.node.context.attr().caps;
+        promised!(check::check_all(&pair, caps, batch))?;
+    }
     let posted = match post_alike(&mut pair, requests) {
         all if all == count => Ok(()),
         posted => post_rest(&mut pair, batch, posted),
@@ -310,7 +320,8 @@ unsafe extern "C" fn wr_abort(face: *mut ibv_qp_ex) {
     promised!(is_building(face)).store(false, Ordering::Release);
 }
 
-/// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`.
+/// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`: each at the
+/// place that is its number.
 pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
     const WRITE: u64 = 1 | 1 << 1;
     const SEND: u64 = 1 << 2 | 1 << 3;

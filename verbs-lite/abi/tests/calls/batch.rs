@@ -42,7 +42,8 @@ impl<'a> Loop<'a> {
         let cq = c!((api.ibv_create_cq)(world.context.0, 32, null_mut(), null_mut(), 0));
         let qp = world.connection_of((pd, cq, null_mut()), CAP, false, WRITE_SEND_READ);
         world.join(qp, qp);
-        let mr = c!((api.ibv_reg_mr)(pd, pages.0.cast(), 4096, 7));
+        // Everything but windows.
+        let mr = c!((api.ibv_reg_mr)(pd, pages.0.cast(), 4096, 0xf));
         for at in 0..TO {
             c!(pages.0.add(at).write_volatile(at as u8 ^ 0x5a));
         }
@@ -161,6 +162,82 @@ impl World<'_> {
         let all = (0..u64::from(CAP.max_send_wr)).map(|wr_id| (wr_id, 0));
         assert_eq!(of.take(CAP.max_send_wr as usize), all.collect::<Vec<_>>());
         assert_eq!(of.bytes(TO, 128), of.bytes(FROM, 128));
+        of.end();
+    }
+
+    /// Builds batches of a good request and one that is refused for what it says: nothing of them is
+    /// carried out.
+    pub(crate) fn refused_batches(&self) {
+        let of = Loop::new(self);
+        let face = of.face();
+        let call = c!(&*face);
+        let rkey = c!((*of.mr).rkey);
+        let add = |wr_id| {
+            of.begin(wr_id, SIGNALED);
+            c!((call.wr_atomic_fetch_add)(face, rkey, of.at(BACK), 1));
+        };
+        let bad: [(&str, &dyn Fn()); 6] = [
+            ("an atomic of four bytes", &|| {
+                add(9);
+                of.set(FROM, 4);
+            }),
+            ("an atomic of two pieces", &|| {
+                add(9);
+                let list = [of.piece(FROM, 8), of.piece(FROM, 8)];
+                c!((call.wr_set_sge_list)(face, 2, list.as_ptr()));
+            }),
+            ("an atomic without a place", &|| add(9)),
+            ("an answer into the request", &|| {
+                of.begin(9, SIGNALED);
+                c!((call.wr_rdma_read)(face, rkey, of.at(FROM)));
+                c!((call.wr_set_inline_data)(face, [0_u8; 8].as_ptr(), 8));
+            }),
+            ("a binding of no window", &|| {
+                let bind_info =
+                    ibv_mw_bind_info { mr: of.mr, addr: of.at(TO), length: 8, mw_access_flags: 2 };
+                of.begin(9, SIGNALED);
+                c!((call.wr_bind_mw)(face, null_mut(), 1, &raw const bind_info));
+            }),
+            ("more bytes than a request has room for", &|| {
+                of.begin(9, SIGNALED);
+                c!((call.wr_send)(face));
+                c!((call.wr_set_inline_data)(face, [0_u8; 960].as_ptr(), 960));
+            }),
+        ];
+        for (what, add_bad) in bad {
+            let before = of.bytes(TO, 16);
+            for is_first in [true, false] {
+                c!((call.wr_start)(face));
+                if is_first {
+                    add_bad();
+                }
+                of.write(1, SIGNALED, TO);
+                of.set(8, 8);
+                if !is_first {
+                    add_bad();
+                }
+                assert_eq!(c!((call.wr_complete)(face)), libc::EINVAL, "{what}");
+                // Behind one that is good, nothing of the batch comes any more.
+                c!((call.wr_start)(face));
+                of.write(2, SIGNALED, BACK);
+                of.set(8, 8);
+                assert_eq!(c!((call.wr_complete)(face)), 0, "{what}");
+                assert_eq!(of.take(1), [(2, 0)], "{what}");
+                assert_eq!(of.bytes(TO, 16), before, "{what}: the good one was carried out");
+            }
+        }
+        // Of those that are right, each is.
+        c!((call.wr_start)(face));
+        add(3);
+        of.set(TO + 64, 8);
+        add(4);
+        let list = [of.piece(TO, 0), of.piece(TO + 72, 8)];
+        c!((call.wr_set_sge_list)(face, 2, list.as_ptr()));
+        of.write(5, SIGNALED, TO);
+        of.set(8, 8);
+        assert_eq!(c!((call.wr_complete)(face)), 0);
+        assert_eq!(of.take(3), [3, 4, 5].map(|wr_id| (wr_id, 0)));
+        assert_eq!(of.bytes(TO, 8), of.bytes(8, 8));
         of.end();
     }
 

@@ -283,7 +283,7 @@ impl World<'_> {
                 timeout: 14,
                 retry_cnt,
                 rnr_retry: 7,
-                qp_access_flags: 7,
+                qp_access_flags: 0xf,
                 max_rd_atomic: 4,
                 max_dest_rd_atomic: 4,
                 ..Default::default()
