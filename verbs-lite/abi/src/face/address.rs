@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use ferrocx_net::checksum;
 use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
 
 use super::context::Context;
@@ -75,6 +76,22 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     0
 }
 
+/// Where in those bytes an IPv4 header begins.
+const V4_AT: usize = 20;
+
+/// Whether the 40 bytes in front of a datagram end with an IPv4 header, by what they say alone: a
+/// completion may be another library's, or the program's own copy. What stands in front of such a
+/// header may look like one of IPv6. Source: rdma-core, libibverbs/verbs.c,
+/// `get_grh_header_version`; IBTA annex A17, 17.4.5.2.
+fn has_ipv4(grh: &[u8; 40]) -> Result<bool, Errno> {
+    let header = &grh[V4_AT..];
+    match (grh[0] >> 4, header[0]) {
+        (6, version) => Ok(version & 0xf == 5 && checksum::is_intact(checksum::sum(header))),
+        (_, version) if version >> 4 == 4 => Ok(true),
+        _ => Err(Errno(libc::EPROTONOSUPPORT)),
+    }
+}
+
 /// The address of a datagram's sender, by the 40 bytes in front of the message: those of an IPv6
 /// header, or an IPv4 header in the last 20.
 fn sender_of(node: &Node, port: u8, wc: &ibv_wc, grh: &[u8; 40]) -> Result<ibv_ah_attr, Errno> {
@@ -88,7 +105,7 @@ fn sender_of(node: &Node, port: u8, wc: &ibv_wc, grh: &[u8; 40]) -> Result<ibv_a
         gid
     };
     // The answer is of the class that the datagram was of.
-    let (from, to, hop_limit, traffic_class) = if wc.sl & 3 == 2 {
+    let (from, to, hop_limit, traffic_class) = if has_ipv4(grh)? {
         (mapped(&grh[32..36]), mapped(&grh[36..40]), grh[28], grh[21])
     } else {
         let gid = |at: usize| grh[at..at + 16].try_into().unwrap_or([0; 16]);
@@ -192,22 +209,38 @@ mod tests {
     fn an_answer_is_of_the_class_of_the_datagram() {
         let node = Node::open(0).unwrap();
         let own = node.gids()[0].gid.0;
-        let wc = |sl| ibv_wc { wc_flags: wc::GRH, sl, ..ibv_wc::default() };
+        // Nothing in it says what the header is of.
+        let wc = ibv_wc { wc_flags: wc::GRH, ..ibv_wc::default() };
         let mut header = [0; 40];
-        (header[21], header[28]) = (0xb8, 17);
+        header[20..30].copy_from_slice(&[0x45, 0xb8, 0, 76, 0, 0, 0x40, 0, 17, 17]);
         header[32..36].copy_from_slice(&[127, 88, 9, 9]);
         header[36..].copy_from_slice(&own[12..]);
-        let grh = sender_of(&node, 1, &wc(2), &header).map_err(|errno| errno.0).unwrap().grh;
-        assert_eq!((grh.traffic_class, grh.hop_limit, grh.sgid_index), (0xb8, 17, 0));
-        assert_eq!(gid_of(grh.dgid).ip(), std::net::IpAddr::from([127, 88, 9, 9]));
+        let sum = checksum::finish(checksum::sum(&header[20..]));
+        header[30..32].copy_from_slice(&sum.to_be_bytes());
+        // Whatever the last header in that place was.
+        for first in [0, 0x60] {
+            header[0] = first;
+            let grh = sender_of(&node, 1, &wc, &header).map_err(|errno| errno.0).unwrap().grh;
+            assert_eq!((grh.traffic_class, grh.hop_limit, grh.sgid_index), (0xb8, 17, 0));
+            assert_eq!(gid_of(grh.dgid).ip(), std::net::IpAddr::from([127, 88, 9, 9]));
+        }
+        header[20] = 0x55;
+        let refused = sender_of(&node, 1, &wc, &header).err();
+        assert_eq!(refused, Some(Errno::INVALID), "a header of IPv6, to nobody here");
+        header[0] = 0x10;
+        let refused = sender_of(&node, 1, &wc, &header).err();
+        assert_eq!(refused, Some(Errno(libc::EPROTONOSUPPORT)), "no header at all");
+        // An address of IPv6 may have 4 and 5 where the other header begins.
+        let mut peer = [0xfd; 16];
+        peer[12] = 0x45;
         let mut header = [0x6b, 0x80, 0, 5, 0, 0, 17, 3].to_vec();
-        header.extend([[0xfd; 16], own].concat());
+        header.extend([peer, own].concat());
         let header = header.try_into().unwrap();
-        let grh = sender_of(&node, 1, &wc(1), &header).map_err(|errno| errno.0).unwrap().grh;
+        let grh = sender_of(&node, 1, &wc, &header).map_err(|errno| errno.0).unwrap().grh;
         assert_eq!((grh.traffic_class, grh.hop_limit), (0xb8, 3));
         // A group is nobody's own address.
         let mut header = header;
         header[24] = 0xff;
-        assert_eq!(sender_of(&node, 1, &wc(1), &header).err(), Some(Errno::INVALID));
+        assert_eq!(sender_of(&node, 1, &wc, &header).err(), Some(Errno::INVALID));
     }
 }
