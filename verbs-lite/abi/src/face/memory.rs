@@ -210,7 +210,7 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 /// Changes what a region covers, grants, or belongs to, as `flags` say. Where it covers what it
-/// did, its key stays, as mlx5_ib has it; else the keys change, and the old ones end only when the
+/// did, its key stays if the device can do that, as mlx5_ib has it; else the keys change, and the old ones end only when the
 /// new ones are there.
 unsafe fn register_anew(
     mr: *mut ibv_mr,
@@ -223,7 +223,9 @@ unsafe fn register_anew(
     const TRANSLATION: c_int = 1;
     const PD: c_int = 1 << 1;
     const ACCESS: c_int = 1 << 2;
-    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 {
+    // Source of the second: rdma-core, libibverbs/verbs.c, `ibv_rereg_mr`.
+    if flags == 0 || flags & !(TRANSLATION | PD | ACCESS) != 0 || flags & ACCESS == 0 && access != 0
+    {
         return Err(Errno::INVALID);
     }
     let registered = promised!(&mut *mr.cast::<Registered>());
@@ -232,8 +234,7 @@ unsafe fn register_anew(
         return Err(Errno::INVALID);
     }
     let had = lock(&registered.place).as_ref().map(|held| held.access).ok_or(Errno::INVALID)?;
-    let (known_pd, known) = (registered.face.pd, (registered.face.addr, registered.face.length));
-    let pd = if flags & PD != 0 { pd } else { known_pd };
+    let pd = if flags & PD != 0 { pd } else { registered.face.pd };
     let access = if flags & ACCESS != 0 { access } else { had };
     if pd.is_null() {
         return Err(Errno::INVALID);
@@ -241,8 +242,14 @@ unsafe fn register_anew(
     if flags & TRANSLATION == 0 && promised!(registered.change(pd, access))? {
         return Ok(());
     }
-    let memory = if flags & TRANSLATION != 0 { memory } else { known };
-    let anew = register(pd, memory, memory.0.addr() as u64, access)?;
+    let (memory, start) = if flags & TRANSLATION != 0 {
+        (memory, memory.0.addr() as u64)
+    } else {
+        // Its addresses stay, which need not be the program's own.
+        let known = promised!(known(mr))?;
+        ((registered.face.addr, registered.face.length), known.start)
+    };
+    let anew = register(pd, memory, start, access)?;
     if let Err(errno) = registered.end() {
         // Nobody knows its key.
         anew.end()?;
@@ -284,8 +291,11 @@ impl Registered {
             Some(changer) => changer,
             none => match self.shared.node.context.mr_changer() {
                 Ok(made) => none.insert(made),
-                Err(VerbsError::Unsupported { .. }) => return Ok(false),
-                Err(error) => return Err(error.into()),
+                // Without one the region can be registered anew all the same.
+                Err(error) => {
+                    tracing::info!(%error, "no key is changed in place");
+                    return Ok(false);
+                }
             },
         };
         match changer.change(&mut held.mr, &domain.pd, access) {
