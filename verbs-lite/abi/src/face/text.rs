@@ -59,7 +59,8 @@ pub(crate) extern "C" fn ibv_wc_status_str(status: c_int) -> *const c_char {
 }
 
 /// Rates: number in the interface, multiple of 2.5 Gbit/s or -1, Mbit/s on the wire.
-/// Source: IBTA vol. 1, 9.11.1, and the rates of lanes.
+/// Source: IBTA vol. 1, 9.11.1, and the rates of lanes; the multiples are those that rdma-core has,
+/// `ibv_rate_to_mult`: of rates that no lane of 2.5 Gbit/s makes, the later ones are rounded.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2500),
     (5, 2, 5000),
@@ -78,12 +79,12 @@ const RATES: [(c_int, c_int, c_int); 23] = [
     (16, -1, 103_125),
     (17, -1, 206_250),
     (18, -1, 309_375),
-    (19, -1, 28125),
-    (20, -1, 53125),
-    (21, -1, 425_000),
-    (22, -1, 637_500),
-    (23, -1, 850_000),
-    (24, -1, 1_275_000),
+    (19, 11, 28125),
+    (20, 20, 53125),
+    (21, 160, 425_000),
+    (22, 240, 637_500),
+    (23, 320, 850_000),
+    (24, 480, 1_275_000),
 ];
 
 pub(crate) extern "C" fn ibv_rate_to_mult(rate: c_int) -> c_int {
@@ -100,4 +101,22 @@ pub(crate) extern "C" fn ibv_rate_to_mbps(rate: c_int) -> c_int {
 
 pub(crate) extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_int {
     RATES.iter().find(|known| known.2 == mbps).map_or(0, |known| known.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_the_multiples_of_the_stock_library() {
+        // `IBV_RATE_14_GBPS` to `_300_GBPS` have none.
+        for rate in 11..=18 {
+            assert_eq!(ibv_rate_to_mult(rate), -1, "{rate}");
+        }
+        let later = [(19, 11), (20, 20), (21, 160), (22, 240), (23, 320), (24, 480)];
+        for (rate, mult) in [(2, 1), (5, 2), (10, 48)].into_iter().chain(later) {
+            assert_eq!((ibv_rate_to_mult(rate), mult_to_ibv_rate(mult)), (mult, rate));
+        }
+        assert_eq!([-1, 0, 3].map(|mult| mult_to_ibv_rate(mult)), [0; 3]);
+    }
 }
