@@ -415,6 +415,15 @@ pub(crate) unsafe extern "C" fn _ibv_query_gid_table(
     gids.len() as isize
 }
 
+/// The type of an entry of the table; of a place without one, what the stock library says there:
+/// InfiniBand, or the first RoCE.
+fn gid_type(node: &Node, port: u32, index: u32) -> Result<c_int, Errno> {
+    /// `IBV_GID_TYPE_SYSFS_IB_ROCE_V1`.
+    const IB_OR_ROCE_V1: c_int = 0;
+    let entry = gid_at(node, port, index)?;
+    Ok(if entry.is_some() { ROCE_V2_SYSFS } else { IB_OR_ROCE_V1 })
+}
+
 pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     context: *mut ibv_context,
     port: u8,
@@ -422,10 +431,10 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     out: *mut c_int,
 ) -> c_int {
     let known = promised!(Context::here(context))
-        .and_then(|shared| gid_at(&shared.node, port.into(), index)?.ok_or(Errno::INVALID));
+        .and_then(|shared| gid_type(&shared.node, port.into(), index));
     match known {
-        Ok(_) => {
-            promised!(out.write(ROCE_V2_SYSFS));
+        Ok(known) => {
+            promised!(out.write(known));
             0
         }
         Err(errno) => {
@@ -503,4 +512,17 @@ unsafe extern "C" fn query_rt_values(
         values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
     }
     0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_without_an_entry_has_the_type_that_the_stock_library_says() {
+        let node = Node::open(0).unwrap();
+        let size = node.context.port_attr().unwrap().gid_table_len;
+        let kinds = [0, size - 1, size].map(|index| gid_type(&node, 1, index));
+        assert_eq!(kinds, [Ok(1), Ok(0), Err(Errno::INVALID)]);
+    }
 }

@@ -39,6 +39,8 @@ fn step(service: QpType, from: QpState, to: c_int) -> Option<Step> {
     let timer = if receives { MIN_RNR_TIMER } else { 0 };
     let step = |needs: u32, takes: u32| Some(Step { needs, takes });
     match (from, to) {
+        // One that was never used has nothing to fail.
+        (QpState::Reset, qps::ERR) => None,
         (_, qps::RESET | qps::ERR) => step(0, 0),
         // A raw packet queue pair has a port, and no peer.
         (QpState::Reset, qps::INIT) if service == QpType::Raw => step(PORT, 0),
@@ -210,8 +212,8 @@ fn modify(queue_pair: &QueuePair, attr: &ibv_qp_attr, given: u32) -> Result<c_in
     queue_pair.shared.here()?;
     let member = &queue_pair.member;
     if member.pair.lock().spread.is_some() {
-        // As mlx5_ib says it of a queue pair over a table.
-        return Err(Errno(libc::ENOSYS));
+        // Source: rdma-core, providers/mlx5/verbs.c, `mlx5_modify_qp`.
+        return Err(Errno::NOT_SUPPORTED);
     }
     let from = member.pair.lock().qp.state();
     let to = if given & mask::STATE != 0 { attr.qp_state } else { state_of(from) };

@@ -312,6 +312,10 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     let queue_pair = promised!(QueuePair::of(qp));
     tried!(queue_pair.shared.here());
     let pair = queue_pair.member.pair.lock();
+    if pair.spread.is_some() {
+        // Source: rdma-core, providers/mlx5/verbs.c, `mlx5_query_qp`.
+        return libc::EOPNOTSUPP;
+    }
     number(pair.qp.query().map_err(Errno::from).map(|now| {
         let state = state_of(now.state);
         let out = ibv_qp_attr {

@@ -119,6 +119,7 @@ fn modify(queue: &WorkQueue, attr: &ibv_wq_attr) -> Result<c_int, Errno> {
     let to = if attr.attr_mask & STATE != 0 { attr.wq_state } else { from };
     let steps: &[(c_int, u32)] = match (from, to) {
         (wqs::RESET, wqs::RDY) => &[(qps::INIT, mask::PORT), (qps::RTR, 0)],
+        (wqs::RESET, wqs::ERR) => &[(qps::INIT, mask::PORT), (qps::ERR, 0)],
         (_, wqs::RESET) => &[(qps::RESET, 0)],
         (_, wqs::ERR) => &[(qps::ERR, 0)],
         (wqs::RDY, wqs::RDY) => &[],

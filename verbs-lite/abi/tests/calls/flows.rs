@@ -284,7 +284,11 @@ impl World<'_> {
             if !qp.is_null() {
                 assert_eq!((face.destroy_rwq_ind_table)(table), libc::EBUSY, "it is used");
                 let mut attr = ibv_qp_attr { port_num: 1, qp_state: 1, ..Default::default() };
-                assert_eq!((api.ibv_modify_qp)(qp, &raw mut attr, 0x21), libc::ENOSYS);
+                // As libmlx5 says of both.
+                assert_eq!((api.ibv_modify_qp)(qp, &raw mut attr, 0x21), libc::EOPNOTSUPP);
+                let mut init = std::mem::zeroed();
+                let asked = (api.ibv_query_qp)(qp, &raw mut attr, 1, &raw mut init);
+                assert_eq!(asked, libc::EOPNOTSUPP);
                 let mut rule = Rule::new();
                 let mut eth = [0; 34];
                 eth[..6]

@@ -382,8 +382,13 @@ impl Service {
 
     fn disconnect(&self, command: &rdma_ucm_disconnect) -> Result<(), Errno> {
         self.with(command.id, |id| {
-            let Life::Conn(conn) = &id.life else { return Err(Errno::INVALID) };
-            conn.disconnect();
+            match &id.life {
+                Life::Conn(conn) => conn.disconnect(),
+                // Of datagrams there is nothing to end. Source: Linux `cma.c`, `rdma_disconnect`,
+                // which passes over what `ib_send_cm_dreq` and `_drep` say.
+                Life::Asking(_) | Life::Found | Life::Asked(_) => {}
+                Life::New | Life::Listening { .. } => return Err(Errno::INVALID),
+            }
             Ok(())
         })?;
         self.turn();
