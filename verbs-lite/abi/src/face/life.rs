@@ -1,7 +1,8 @@
 //! How long objects live: as long as others need them, and in the process that made them.
 
 use std::cell::RefCell;
-use std::os::fd::RawFd;
+use std::ops::Deref;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
 
@@ -98,8 +99,10 @@ impl Waiters {
 static FORKS: AtomicU32 = AtomicU32::new(0);
 /// Whether this process has forked since.
 static HAS_CHILDREN: AtomicBool = AtomicBool::new(false);
-/// A file that no child is to have, or [`NO_FILE`].
-static KEPT: AtomicI32 = AtomicI32::new(NO_FILE);
+/// Files that no child is to have; places without one have [`NO_FILE`]. Children have more than
+/// they are to have only of a process with more devices than there is room for.
+static KEPT: [AtomicI32; FILES] = [const { AtomicI32::new(NO_FILE) }; FILES];
+const FILES: usize = 64;
 const NO_FILE: RawFd = -1;
 
 /// Notes that there is a child, or about to be one.
@@ -110,10 +113,12 @@ pub(crate) extern "C" fn note_child() {
 extern "C" fn in_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     HAS_CHILDREN.store(false, Ordering::Relaxed);
-    let kept = KEPT.swap(NO_FILE, Ordering::Relaxed);
-    if kept != NO_FILE {
-        // SAFETY: the child's copy of its parent's file, which nobody uses there.
-        unsafe { libc::close(kept) };
+    for place in &KEPT {
+        let kept = place.swap(NO_FILE, Ordering::Relaxed);
+        if kept != NO_FILE {
+            // SAFETY: the child's copy of its parent's file, which nobody uses there.
+            unsafe { libc::close(kept) };
+        }
     }
 }
 
@@ -122,14 +127,39 @@ pub(crate) fn has_children() -> bool {
     HAS_CHILDREN.load(Ordering::Relaxed)
 }
 
-/// Has children close a file as soon as they are forked, until [`give_to_children`].
-pub(crate) fn keep_from_children(file: RawFd) {
-    KEPT.store(file, Ordering::Relaxed);
+/// Puts one file into the place of another one, if there is such a place.
+fn replace_kept(file: RawFd, by: RawFd) {
+    let order = Ordering::Relaxed;
+    let is_replaced = |place: &AtomicI32| place.compare_exchange(file, by, order, order).is_ok();
+    if !KEPT.iter().any(is_replaced) {
+        tracing::debug!(file, by, "no room for one more file that children are not to have");
+    }
 }
 
-/// Ends that, before the file is closed.
-pub(crate) fn give_to_children(file: RawFd) {
-    let _ = KEPT.compare_exchange(file, NO_FILE, Ordering::Relaxed, Ordering::Relaxed);
+/// A file that children close as soon as they are forked.
+#[derive(Debug)]
+pub(crate) struct Kept<T: AsFd>(T);
+
+impl<T: AsFd> Kept<T> {
+    pub(crate) fn new(file: T) -> Self {
+        replace_kept(NO_FILE, file.as_fd().as_raw_fd());
+        Self(file)
+    }
+}
+
+impl<T: AsFd> Drop for Kept<T> {
+    fn drop(&mut self) {
+        // Before it is closed, and its number is another one's.
+        replace_kept(self.0.as_fd().as_raw_fd(), NO_FILE);
+    }
+}
+
+impl<T: AsFd> Deref for Kept<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 /// The process in which something was made. A child of a fork has its parent's objects in its

@@ -11,7 +11,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -20,7 +20,7 @@ use rustix::net::{
     socketpair,
 };
 
-use crate::face::life;
+use crate::face::life::{self, Kept};
 use crate::files;
 
 /// Bytes of the longest request, and of the longest answer.
@@ -31,7 +31,7 @@ pub(crate) const MESSAGE_BYTES: usize = 32 << 10;
 pub(crate) struct Requests {
     /// Where children ask, and where the parent hears them.
     theirs: OwnedFd,
-    ours: OwnedFd,
+    ours: Kept<OwnedFd>,
 }
 
 /// Two ends of a way for whole messages.
@@ -47,8 +47,7 @@ impl Requests {
     /// The system's, for want of files.
     pub(super) fn new() -> io::Result<Self> {
         let (theirs, ours) = ends()?;
-        life::keep_from_children(ours.as_raw_fd());
-        Ok(Self { theirs, ours })
+        Ok(Self { theirs, ours: Kept::new(ours) })
     }
 
     /// Asks, in a child, and waits for the answer, whose first bytes come into `answer`; how many
@@ -102,7 +101,7 @@ impl Requests {
             let mut control = RecvAncillaryBuffer::new(&mut room);
             let parts = &mut [IoSliceMut::new(request)];
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let message = recvmsg(&self.ours, parts, &mut control, flags).ok()?;
+            let message = recvmsg(&*self.ours, parts, &mut control, flags).ok()?;
             let file = control.drain().find_map(|part| match part {
                 RecvAncillaryMessage::ScmRights(files) => files.last(),
                 _ => None,
@@ -111,12 +110,6 @@ impl Requests {
                 return Some((message.bytes, file));
             }
         }
-    }
-}
-
-impl Drop for Requests {
-    fn drop(&mut self) {
-        life::give_to_children(self.ours.as_raw_fd());
     }
 }
 
@@ -150,7 +143,7 @@ mod tests {
     #[test]
     fn who_asks_nobody_is_told_so() {
         let ((theirs, heard), (unused, _)) = (ends().unwrap(), ends().unwrap());
-        let requests = Requests { theirs, ours: unused };
+        let requests = Requests { theirs, ours: Kept::new(unused) };
         thread::scope(|scope| {
             let asked = scope.spawn(|| requests.ask(&[&[1]], &mut [0; 8]));
             thread::sleep(Duration::from_millis(20));

@@ -30,6 +30,8 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, recvmsg, sendmsg_addr, sockopt,
 };
 
+use crate::face::life::Kept;
+
 const FRAME: u8 = 0;
 const OFFER: u8 = 1;
 const REFUSED: u8 = 2;
@@ -45,7 +47,7 @@ const NAMES: &str = "ferrocx-roce/";
 
 /// The socket of a port.
 #[derive(Debug)]
-pub(super) struct LocalSocket(UnixDatagram);
+pub(super) struct LocalSocket(Kept<UnixDatagram>);
 
 /// What came.
 #[derive(Debug)]
@@ -95,7 +97,7 @@ impl LocalSocket {
         let socket = UnixDatagram::bind_addr(&name)?;
         socket.set_nonblocking(true)?;
         sockopt::set_socket_passcred(&socket, true)?;
-        Ok(Self(socket))
+        Ok(Self(Kept::new(socket)))
     }
 
     fn tell(&self, to: IpAddr, parts: &[&[u8]], file: Option<BorrowedFd<'_>>) -> Told {
@@ -110,7 +112,7 @@ impl LocalSocket {
         }
         let parts: Vec<_> = parts.iter().map(|part| IoSlice::new(part)).collect();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let sent = sendmsg_addr(&self.0, &name, &parts, &mut control, flags);
+        let sent = sendmsg_addr(&*self.0, &name, &parts, &mut control, flags);
         sent.map_err(io::Error::from).into()
     }
 
@@ -151,7 +153,7 @@ impl LocalSocket {
             let mut control = RecvAncillaryBuffer::new(&mut room);
             let parts = &mut [IoSliceMut::new(buffer)];
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let message = recvmsg(&self.0, parts, &mut control, flags).ok()?;
+            let message = recvmsg(&*self.0, parts, &mut control, flags).ok()?;
             let (mut file, mut is_ours) = (None, false);
             for part in control.drain() {
                 match part {

@@ -25,6 +25,8 @@ use std::sync::{Arc, Mutex};
 use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
 
+use crate::face::life::Kept;
+
 use super::address::{Address, ip_of, mac_of, port_behind};
 use super::groups::Groups;
 use super::local::{self, Came, LocalSocket, Told};
@@ -55,7 +57,7 @@ pub(crate) struct Sockets {
     pub(crate) address: Address,
     local: LocalSocket,
     /// `None` where another program has the port, rdma_rxe for one: then this machine is all.
-    remote: Option<UdpSocket>,
+    remote: Option<Kept<UdpSocket>>,
     pub(super) groups: Groups,
     /// The rings of the wire, for whoever sleeps until something comes.
     rings: Mutex<Rings>,
@@ -80,7 +82,7 @@ impl Sockets {
     pub(crate) fn bind(address: Address) -> io::Result<Self> {
         let local = LocalSocket::bind(address.ip)?;
         let remote = match udp::bind(&address) {
-            Ok(socket) => Some(socket),
+            Ok(socket) => Some(Kept::new(socket)),
             Err(error) if address.ip.is_loopback() && error.kind() == ErrorKind::AddrInUse => None,
             Err(error) => return Err(error),
         };
@@ -92,7 +94,7 @@ impl Sockets {
     /// The descriptor that is readable when a process of this machine calls, and those that are
     /// when a packet has come from another machine.
     pub(crate) fn fds(&self) -> (BorrowedFd<'_>, [Option<BorrowedFd<'_>>; 2]) {
-        (self.local.as_fd(), [self.remote.as_ref().map(AsFd::as_fd), self.groups.fd()])
+        (self.local.as_fd(), [self.remote.as_ref().map(|remote| remote.as_fd()), self.groups.fd()])
     }
 
     /// The next packet from another machine, as a frame; its bytes. Groups come first when they
