@@ -512,6 +512,57 @@ fn data_that_stand_in_a_request_arrive_whatever_their_pieces() {
 }
 
 #[test]
+fn a_batch_that_is_refused_leaves_nothing_behind() {
+    let world = World::open(api(), false);
+    world.refused_batches();
+    world.close();
+}
+
+#[test]
+fn a_queue_pair_takes_inline_what_its_requests_have_room_for() {
+    let world = World::open(api(), false);
+    let asked = [(1, 0), (1, 60), (1, 61), (4, 0), (5, 0), (16, 1), (1, 928), (16, 900)];
+    let granted = world.inline_granted(&asked);
+    assert_eq!(granted, [60, 60, 124, 60, 124, 252, 928, 928].map(|bytes| [bytes; 2]));
+    let bytes: Vec<u8> = (1..=16).collect();
+    assert_eq!(world.write_inline_unasked(&bytes), bytes);
+    world.close();
+}
+
+#[test]
+fn a_target_names_the_domain_that_it_was_made_in() {
+    let world = World::open(api(), false);
+    assert_eq!(world.targets_name_their_domain(), [true, false]);
+    world.close();
+}
+
+#[test]
+fn a_channel_has_a_file_of_its_own() {
+    const NAME: &str = "a_channel_has_a_file_of_its_own";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        // Nobody else takes the number that a file leaves.
+        return assert!(alone(NAME, "1").success());
+    }
+    let world = World::open(api(), false);
+    world.channels_in_a_row();
+    world.close();
+}
+
+#[test]
+fn a_region_that_is_changed_keeps_its_addresses() {
+    let world = World::open(api(), false);
+    assert_eq!(world.write_to_changed(), (0, 0x5a));
+    world.close();
+}
+
+#[test]
+fn a_queue_pair_that_was_never_used_does_not_fail() {
+    let world = World::open(api(), false);
+    assert_eq!(world.fail_unused(), libc::EINVAL);
+    world.close();
+}
+
+#[test]
 fn who_waits_is_told_that_there_is_nothing_to_wait_for_any_more() {
     World::open(api(), false).ends_under_waiters();
 }
@@ -562,6 +613,30 @@ fn a_child_of_a_fork_is_refused_and_harms_nobody() {
         world.act(&mut choices);
     }
     world.close();
+}
+
+#[test]
+fn a_daemon_has_the_address_that_its_parent_had() {
+    const NAME: &str = "a_daemon_has_the_address_that_its_parent_had";
+    if env::var("FERROCX_CALLS_ALONE").is_err() {
+        return assert!(alone(NAME, "1").success());
+    }
+    c!(env::set_var("FERROCX_IP", format!("127.88.14.{}", 1 + std::process::id() % 250)));
+    assert_eq!(c!(libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1)), 0);
+    let api = api();
+    let parent = child(|| {
+        let _device = calls::open(api);
+        let this = c!(libc::getpid());
+        child(|| {
+            while c!(libc::getppid()) == this {
+                thread::yield_now();
+            }
+            let device = calls::open(api).0;
+            c!(libc::_exit(if (api.ibv_close_device)(device) == 0 { 7 } else { 8 }));
+        });
+    });
+    assert_eq!(status_of(parent), 0);
+    assert_eq!(status_of_any(), 7 << 8, "the daemon has no device");
 }
 
 #[test]

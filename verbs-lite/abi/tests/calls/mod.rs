@@ -16,6 +16,7 @@ mod clocks;
 mod drain;
 mod flows;
 mod forked;
+mod grants;
 mod make;
 mod stock;
 mod windows;
