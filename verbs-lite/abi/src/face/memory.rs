@@ -210,8 +210,8 @@ pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
 }
 
 /// Changes what a region covers, grants, or belongs to, as `flags` say. Where it covers what it
-/// did, its key stays if the device can do that, as mlx5_ib has it; else the keys change, and the old ones end only when the
-/// new ones are there.
+/// did, its key stays if the device can do that, as mlx5_ib has it; else the keys change, and the
+/// old ones end only when the new ones are there.
 unsafe fn register_anew(
     mr: *mut ibv_mr,
     flags: c_int,

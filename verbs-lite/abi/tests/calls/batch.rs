@@ -165,8 +165,8 @@ impl World<'_> {
         of.end();
     }
 
-    /// Builds batches of a good request and one that is refused for what it says: nothing of them is
-    /// carried out.
+    /// Builds batches of a good request and one that is refused for what it says: nothing of them
+    /// is carried out.
     pub(crate) fn refused_batches(&self) {
         let of = Loop::new(self);
         let face = of.face();

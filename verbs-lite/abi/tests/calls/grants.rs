@@ -174,8 +174,8 @@ impl World<'_> {
         })
     }
 
-    /// Changes rights of a region whose addresses are its own, in a way that the device cannot under
-    /// the same key, and writes to its first address; gives what came of the write.
+    /// Changes rights of a region whose addresses are its own, in a way that the device cannot
+    /// under the same key, and writes to its first address; gives what came of the write.
     pub(crate) fn write_to_changed(&self) -> (i32, u8) {
         /// Local write, remote write and read; addresses from 0; `IBV_REREG_MR_CHANGE_ACCESS`.
         const RIGHTS: i32 = 7;

@@ -586,3 +586,24 @@ fn init_attr(is_datagram: bool, has_peer: bool) -> ib_uverbs_qp_attr {
         ..attr
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn an_id_of_datagrams_has_nothing_to_disconnect() {
+        /// `RDMA_PS_UDP`.
+        const UDP: u16 = 0x111;
+        let service = Service { rails: Vec::new(), table: Mutex::default() };
+        let disconnect = |life| {
+            let id = Id { life, ..Id::new(1, 0, UDP, true) };
+            lock(&service.table).ids.insert(1, id);
+            service.disconnect(&rdma_ucm_disconnect { id: 1 })
+        };
+        assert_eq!(disconnect(Life::Found), Ok(()));
+        assert_eq!(disconnect(Life::New), Err(Errno::INVALID), "it has asked for nothing");
+    }
+}
