@@ -4,12 +4,15 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Bench, config, pool};
+use common::{Bench, config, frame, pool, pool_of};
 use ferrocx_core::{DeviceConfig, DeviceError, KeyMode, MacAddr};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::Identity;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
-use ferrocx_pmd::TxQueue;
+use ferrocx_pmd::{
+    Rss, RssConfig, RxQueue, RxQueueConfig, Striding, TxQueue, TxQueueConfig,
+};
+use ferrocx_prm::caps::HcaCap;
 use ferrocx_prm::syndrome::CommandStatus;
 
 #[test]
@@ -38,6 +41,36 @@ fn virtual_function_comes_up() {
     assert!(device.info().is_vf);
     device.close().unwrap();
     bench.assert_clean();
+}
+
+/// The embedded switch forwards a virtual function the addresses of the vport's lists alone.
+#[test]
+fn virtual_function_receives_by_its_own_address_and_broadcast_from_the_start() {
+    const OWN: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 1];
+    const NEW: [u8; 6] = [0x02, 0xfe, 0x0c, 0, 0, 7];
+    const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
+    let mut bench =
+        Bench::with(NicConfig { identity: Identity::ConnectX5Vf, ..NicConfig::default() }, 2);
+    let device = bench.device();
+    let pool = pool(512);
+    device.register_pool(&pool).unwrap();
+    let mut rx = RxQueue::new(&device, &pool, &RxQueueConfig::default()).unwrap();
+    let _rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
+    let mut came = |bench: &mut Bench| {
+        [OWN, NEW, [0xff; 6], GROUP].map(|to| {
+            bench.inject(&frame(to, 64, 0));
+            bench.settle();
+            rx.rx_one().is_some()
+        })
+    };
+    assert_eq!(came(&mut bench), [true, false, true, false]);
+    device.set_mac(MacAddr(NEW)).unwrap();
+    device.set_multicast(&[MacAddr(GROUP)]).unwrap();
+    assert_eq!(came(&mut bench), [false, true, true, true]);
+    device.set_multicast(&[]).unwrap();
+    assert_eq!(came(&mut bench), [false, true, true, false]);
+    device.set_promiscuous(true).unwrap();
+    assert_eq!(came(&mut bench), [true; 4]);
 }
 
 #[test]

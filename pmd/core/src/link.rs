@@ -107,6 +107,7 @@ impl Port {
             INLINE_FROM_VPORT => self.min_inline_mode,
             _ => INLINE_NONE,
         }
+        port.write_lists(control)?;
     }
 
     pub(crate) fn set_mtu(&mut self, control: &mut Control, mtu: u16) -> Result<(), DeviceError> {
@@ -129,9 +130,11 @@ impl Port {
         modify_vport(control, field_select::PROMISC, context, &[])
     }
 
-    /// Tells the vport which addresses are used.
+    /// Tells the vport which addresses are used. The embedded switch forwards a virtual function no
+    /// other frames, and broadcast is one of them. Source: reference 4.5 (Linux
+    /// `esw_update_vport_addr_list`, `mlx5e_vport_context_update`).
     pub(crate) fn write_lists(&self, control: &mut Control) -> Result<(), DeviceError> {
-        let mut groups = [&self.multicast[..], &self.joined[..]].concat();
+        let mut groups = [&[MacAddr::BROADCAST], &self.multicast[..], &self.joined[..]].concat();
         groups.sort_unstable();
         groups.dedup();
         let lists = [(list_type::UNICAST, vec![self.mac]), (list_type::MULTICAST, groups)];

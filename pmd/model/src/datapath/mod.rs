@@ -161,7 +161,7 @@ impl DataPath {
         receive.start_burst(ctx);
         completions.start_burst();
         let mut take = |ctx: &mut Ctx<'_>, receive: &mut Receiver, frame: &Received<'_>, origin| {
-            if !receive.accepts(ctx, frame) {
+            if !receive.accepts(ctx, frame, origin) {
                 return;
             }
             let packet = recent.parse(frame.bytes);

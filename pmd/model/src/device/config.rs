@@ -11,7 +11,8 @@ pub enum Identity {
     /// ConnectX-5, physical function: 15b3:1017.
     #[default]
     ConnectX5,
-    /// ConnectX-5, virtual function: 15b3:1018. Linux skips what only PFs do.
+    /// ConnectX-5, virtual function: 15b3:1018. Linux skips what only PFs do. The embedded switch
+    /// forwards it the addresses that its driver listed, and no others.
     ConnectX5Vf,
     /// ConnectX-6 Dx, physical function: 15b3:101d.
     ConnectX6Dx,

@@ -175,6 +175,23 @@ impl Vport {
     }
 }
 
+impl Vport {
+    /// Whether the embedded switch forwards a frame to a virtual function that the host trusts:
+    /// what promiscuous modes say, and addresses of the lists, among which the function's own and
+    /// broadcast have to be. `promisc_uc` alone changes nothing.
+    ///
+    /// # Source
+    /// Linux, the driver of the switch: `esw_update_vport_addr_list`, `esw_update_vport_rx_mode`.
+    fn lets_in(&self, to: &[u8; 6]) -> bool {
+        let Promiscuous { all, multicast, .. } = self.promiscuous;
+        if to[0] & 1 == 0 {
+            all || self.unicast.contains(to)
+        } else {
+            all || multicast || self.multicast.contains(to)
+        }
+    }
+}
+
 /// Largest frame after a reset: 1500 bytes of payload, and what Linux adds in PMTU: Ethernet
 /// header 14, VLAN tag 4, FCS 4. Source: reference 4.7.
 pub const DEFAULT_MTU: u32 = 1522;
@@ -206,6 +223,8 @@ pub struct Port {
     pub vport: Vport,
     /// Congestion control of RoCE.
     pub congestion: Congestion,
+    /// Frames from the wire pass the embedded switch, which forwards by [`Vport::lets_in`].
+    is_switched: bool,
 }
 
 impl Port {
@@ -224,8 +243,16 @@ impl Port {
             speeds_admin: config.speeds,
             counters: PortCounters::default(),
             congestion: Congestion::default(),
+            is_switched: config.identity.is_vf(),
             vport: Vport::new(config),
         }
+    }
+
+    /// Whether a frame from the wire, an Ethernet header at least, reaches the function: a physical
+    /// one gets all of them, a virtual one what its driver asked for.
+    #[inline]
+    pub(crate) fn is_forwarded(&self, frame: &[u8]) -> bool {
+        !self.is_switched || frame.first_chunk().is_some_and(|to| self.vport.lets_in(to))
     }
 
     /// Frames can be sent and received.

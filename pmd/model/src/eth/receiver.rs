@@ -24,6 +24,8 @@ pub struct ReceiveDrops {
     pub fcs: u64,
     /// The link was down.
     pub link_down: u64,
+    /// A virtual function's driver did not list the address, so the embedded switch kept the frame.
+    pub unlisted: u64,
     /// No flow table, no entry or no queue wanted it.
     pub unwanted: u64,
     /// A flow entry said so.
@@ -142,9 +144,15 @@ impl Receiver {
         self.steering.verdict().tirs.iter().any(takes)
     }
 
-    /// Whether the port takes a frame, by link, FCS and length; what it does not take is counted.
+    /// Whether the port takes a frame, by link, FCS and length, and the embedded switch forwards
+    /// it, by address; what does not come through is counted.
     #[inline]
-    pub(crate) fn accepts(&mut self, ctx: &mut Ctx<'_>, frame: &Received<'_>) -> bool {
+    pub(crate) fn accepts(
+        &mut self,
+        ctx: &mut Ctx<'_>,
+        frame: &Received<'_>,
+        origin: Origin,
+    ) -> bool {
         let port = &mut ctx.state.port;
         let (frame, fcs) = (frame.bytes, &frame.fcs);
         let len = match fcs {
@@ -167,6 +175,8 @@ impl Receiver {
         } else if len + FCS_BYTES + tag > (port.mtu as usize).max(MIN_FRAME_BYTES + FCS_BYTES + 4) {
             port.counters.rx_errors.add(len as u64);
             self.drops.oversize += 1;
+        } else if origin == Origin::Wire && !port.is_forwarded(frame) {
+            self.drops.unlisted += 1;
         } else {
             return true;
         }

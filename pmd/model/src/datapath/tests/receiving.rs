@@ -335,6 +335,49 @@ fn strides_that_are_too_few_are_skipped_by_a_filler() {
     assert_eq!(rq.state, crate::objects::QueueState::Error);
 }
 
+/// What Linux's `mlx5e` lists, its own address and broadcast, is what a virtual function gets.
+#[test]
+fn the_embedded_switch_forwards_a_virtual_function_what_its_driver_listed() {
+    use crate::NicConfig;
+    use crate::device::config::Identity;
+    use crate::device::port::{Port as NicPort, Promiscuous};
+    const OWN: [u8; 6] = [2, 0, 0, 0, 0, 1];
+    const GROUP: [u8; 6] = [1, 0, 0x5e, 0, 0, 1];
+    let (mut port, mut far, mut cq, mut rq, pool) = one_queue();
+    let mut sent_to = |port: &mut Port, to: [u8; 6]| {
+        let mut bytes = frame(0);
+        bytes[..6].copy_from_slice(&to);
+        put(&mut far, &bytes);
+        port.poll();
+        let came = cq.poll().is_some();
+        if came {
+            rq.post(&data(2048, KEY, pool.iova()));
+        }
+        came
+    };
+    let all = [OWN, [2, 0, 0, 0, 0, 2], [0xff; 6], GROUP];
+    // A physical function gets every frame, without any list.
+    assert_eq!(all.map(|to| sent_to(&mut port, to)), [true; 4]);
+    port.state.port =
+        NicPort::new(&NicConfig { identity: Identity::ConnectX5Vf, ..NicConfig::default() });
+    port.state.port.enabled = true;
+    assert_eq!(all.map(|to| sent_to(&mut port, to)), [false; 4], "nothing is listed");
+    assert_eq!(port.datapath.receive_drops().unlisted, 4);
+    assert_eq!(port.state.port.counters.rx_unicast.packets, 0, "not this function's frames");
+    port.state.port.vport.unicast = vec![OWN];
+    port.state.port.vport.multicast = vec![[0xff; 6]];
+    assert_eq!(all.map(|to| sent_to(&mut port, to)), [true, false, true, false]);
+    let modes = |unicast, multicast, all| Promiscuous { unicast, multicast, all };
+    for (promiscuous, expected) in [
+        (modes(true, false, false), [true, false, true, false]),
+        (modes(false, true, false), [true, false, true, true]),
+        (modes(false, false, true), [true; 4]),
+    ] {
+        port.state.port.vport.promiscuous = promiscuous;
+        assert_eq!(all.map(|to| sent_to(&mut port, to)), expected, "{promiscuous:?}");
+    }
+}
+
 #[test]
 fn bad_frames_are_counted_by_reason_and_break_nothing() {
     let (mut port, mut far, mut cq, _rq, _pool) = one_queue();
