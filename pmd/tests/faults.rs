@@ -89,6 +89,32 @@ fn receive_queue_error_is_kept_explained_and_recovered() {
     assert_eq!(rx.stats().resets, 1);
 }
 
+/// Another port's MTU may be larger than what a queue was made for.
+#[test]
+fn a_frame_that_is_too_long_is_lost_alone() {
+    let mut bench = Bench::new();
+    let device = bench.try_device(&DeviceConfig { mtu: 4000, ..config() });
+    let pool = pool(512);
+    device.register_pool(&pool).unwrap();
+    let short =
+        RxQueueConfig { descriptors: 64, max_frame_bytes: Some(1514), ..Default::default() };
+    let compressing = RxQueueConfig { cqe_compression: true, ..short.clone() };
+    for config in [short, compressing] {
+        let mut rx = RxQueue::new(&device, &pool, &config).unwrap();
+        let _rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
+        for round in 1..=100 {
+            bench.inject(&frame(MAC, 3000, 0));
+            bench.inject(&frame(MAC, 64, 0));
+            bench.settle();
+            let mut out = Burst::new();
+            rx.rx_burst(&mut out);
+            rx.rx_burst(&mut out);
+            assert_eq!((out.len(), rx.fault()), (1, None), "round {round}");
+            assert_eq!((rx.stats().packets, rx.stats().errors), (round, round));
+        }
+    }
+}
+
 #[test]
 fn healthy_queues_can_be_reset_in_mid_traffic() {
     let mut bench = Bench::new();

@@ -54,8 +54,32 @@ pub enum Unexpected {
     Empty,
     /// Title of a compressed block.
     Compressed,
-    /// A completion with error, or one that cannot be.
+    /// A packet that could not be delivered, of a receive queue that goes on.
+    Undelivered(Undelivered),
+    /// A completion with error that ends the queue, or one that cannot be.
     Fault(QueueFault),
+}
+
+/// What a completion says about a packet that could not be delivered, most often because it is
+/// longer than the buffers: its work request is used up, and its buffers hold nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undelivered {
+    /// Counter of the work request.
+    pub wqe_counter: u16,
+    /// As in [`Cqe64::byte_cnt`]: of a striding queue the strides, which are used up.
+    pub byte_cnt: u32,
+    /// The title of a compressed block of such packets.
+    pub is_block: bool,
+}
+
+/// Whether a receive queue is in the error state behind a completion with this syndrome; after any
+/// other it goes on. Source: Linux `cqe_syndrome_needs_recover`, DPDK `mlx5_rx_err_handle`.
+#[must_use]
+pub fn ends_receiving(syndrome: CqeSyndrome) -> bool {
+    matches!(
+        syndrome,
+        CqeSyndrome::LOCAL_QP_OP_ERR | CqeSyndrome::LOCAL_PROT_ERR | CqeSyndrome::WR_FLUSH_ERR
+    )
 }
 
 impl CqRing {
@@ -229,8 +253,16 @@ impl CqRing {
         match opcode {
             CqeOpcode::REQUESTER_ERROR | CqeOpcode::RESPONDER_ERROR => {
                 let cqe = ErrCqe(slot.load());
+                let syndrome = CqeSyndrome(cqe.syndrome() as u8);
+                if opcode == CqeOpcode::RESPONDER_ERROR && !ends_receiving(syndrome) {
+                    return Unexpected::Undelivered(Undelivered {
+                        wqe_counter: counter,
+                        byte_cnt: slot.load_be32::<{ Cqe64::BYTE_CNT.offset }>(),
+                        is_block: format == CqeFormat::COMPRESSED,
+                    });
+                }
                 Unexpected::Fault(QueueFault::Completion {
-                    syndrome: CqeSyndrome(cqe.syndrome() as u8),
+                    syndrome,
                     vendor: cqe.vendor_err_synd() as u8,
                     wqe_counter: counter,
                 })

@@ -67,7 +67,9 @@ pub use bringup::FirmwareVersion;
 pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
-pub use cq::{Armer, CqAttr, CqRing, INVALID_OPCODE, Notify, Unexpected};
+pub use cq::{
+    Armer, CqAttr, CqRing, INVALID_OPCODE, Notify, Undelivered, Unexpected, ends_receiving,
+};
 pub use device::{Device, DeviceInfo, Limits, RawMapping};
 pub use device_memory::{DeviceMemory, DeviceMemoryLimits};
 pub use drops::DropCounter;

@@ -11,6 +11,7 @@ use ferrocx_prm::cqe::{Cqe64, CqeFormat, MINI_CQES_PER_ENTRY, MiniCqe, OP_OWN_MA
 
 use super::completions::{Completions, Stop};
 use super::meta::{describe, meta};
+use super::strides::Strides;
 use super::{Kind, RESPONDER_SEND, RxRing};
 use ferrocx_core::QueueFault;
 
@@ -173,7 +174,7 @@ impl RxRing {
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         let wanted = self.expected_at(self.ring.ci, self.cq.ci);
         if (last ^ wanted) & self.last_mask != 0 {
-            return self.take_title(last, self.ring.ci as u16, self.ring.outstanding());
+            return self.take_title(last, self.ring.ci as u16, self.ring.outstanding(), None);
         }
         let len = cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         let Some(mut mbuf) = self.elts.pop() else { return false };
@@ -237,8 +238,15 @@ impl RxRing {
     }
 
     /// Looks at a completion that is not the expected one, of which no more than `most` can be
-    /// together. Opens a block, or answers `false`: nothing has come, or a fault.
-    pub(super) fn take_title(&mut self, last: u32, expected: u16, most: u32) -> bool {
+    /// together; `strides` are those of a striding queue. Opens a block, or passes over packets
+    /// that could not be delivered, or answers `false`: nothing has come, or a fault.
+    pub(super) fn take_title(
+        &mut self,
+        last: u32,
+        expected: u16,
+        most: u32,
+        strides: Option<&mut Strides>,
+    ) -> bool {
         let title = TITLE | self.cq.owner_at(self.cq.ci);
         if (last ^ title) & OP_OWN_MASK == 0 {
             return self.open_block(most);
@@ -250,12 +258,13 @@ impl RxRing {
                 false
             }
             Unexpected::Compressed => self.open_block(most),
+            Unexpected::Undelivered(packets) => self.pass_over(packets, most, strides),
         }
     }
 
     /// Reads the title that is next.
     #[inline(always)]
-    fn open_block(&mut self, most: u32) -> bool {
+    pub(super) fn open_block(&mut self, most: u32) -> bool {
         let title = self.cq.ring.at(self.cq.ci);
         let count = title.load_be32::<{ Cqe64::BYTE_CNT.offset }>();
         // A block cannot be longer than what was posted.

@@ -1,7 +1,7 @@
 //! The rare paths of receiving: scattered frames, faults, refilling from a pool that runs dry.
 
 use arrayvec::ArrayVec;
-use ferrocx_core::{QueueFault, Unexpected};
+use ferrocx_core::{QueueFault, Undelivered, Unexpected};
 use ferrocx_mempool::{Mbuf, OlFlags, RxMeta};
 use ferrocx_prm::cqe::Cqe64;
 use ferrocx_prm::wqe::Data;
@@ -9,6 +9,7 @@ use ferrocx_prm::wqe::Data;
 use super::compressed::Mini;
 use super::meta::{describe, stamp};
 use super::shape::SegmentShape;
+use super::strides::Strides;
 use super::{Kind, REFILL, RxRing};
 
 impl RxRing {
@@ -19,9 +20,57 @@ impl RxRing {
         match self.cq.unexpected(last, self.ring.ci as u16) {
             // Nobody asked for them.
             Unexpected::Compressed => self.stop(QueueFault::COMPRESSED),
+            Unexpected::Undelivered(packets) => {
+                self.pass_over(packets, self.ring.outstanding(), None);
+            }
             Unexpected::Fault(fault) => self.stop(fault),
             Unexpected::Empty => {}
         }
+    }
+
+    /// Passes over packets that the device could not deliver, at most `most` of them; the buffers
+    /// of their work requests are posted again. `strides` are those of a striding queue. `false`
+    /// after a fault.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pass_over(
+        &mut self,
+        packets: Undelivered,
+        most: u32,
+        mut strides: Option<&mut Strides>,
+    ) -> bool {
+        let Undelivered { wqe_counter, byte_cnt, is_block } = packets;
+        let expected = self.ring.ci as u16;
+        // Of a striding queue a completion names a stride, or the request: sources differ.
+        if strides.is_none() && wqe_counter != expected {
+            self.stop(QueueFault::WrongIndex { expected, got: wqe_counter });
+        } else if !is_block {
+            self.pass_one(byte_cnt, strides);
+            self.cq.ci = self.cq.ci.wrapping_add(1);
+        } else if self.open_block(most) {
+            while self.mini.is_active() && self.stats.fault.is_none() {
+                let (_, byte_cnt, _) = self.next_mini();
+                self.pass_one(byte_cnt, strides.as_deref_mut());
+            }
+        }
+        self.cq.tell();
+        self.stats.fault.is_none()
+    }
+
+    /// Passes over one of them.
+    fn pass_one(&mut self, byte_cnt: u32, strides: Option<&mut Strides>) {
+        if let Some(strides) = strides {
+            if let Err(fault) = strides.pass_over(byte_cnt, &mut self.ring) {
+                return self.stop(fault);
+            }
+        } else {
+            let packet = match self.split {
+                Some(_) => self.take_packet::<true>(0),
+                None => self.take_packet::<false>(0),
+            };
+            packet.into_iter().for_each(|packet| self.cache.put(packet));
+        }
+        self.stats.errors += 1;
     }
 
     /// Stops the queue for good, until it is reset.
@@ -123,7 +172,9 @@ impl RxRing {
             }
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-            if !self.take_title(last, self.ring.ci as u16, self.ring.outstanding()) {
+            let most = self.ring.outstanding();
+            // Packets that were passed over open no block.
+            if !self.take_title(last, self.ring.ci as u16, most, None) || !self.mini.is_active() {
                 return None;
             }
         }

@@ -157,6 +157,34 @@ impl Strides {
         if is_filler { Placed::Filler } else { Placed::Packet }
     }
 
+    /// Steps over the strides of a packet that the device could not deliver, if it took any.
+    /// Source: Linux `mlx5e_handle_rx_cqe_mpwrq`, which counts them whatever the completion says.
+    pub(super) fn pass_over(
+        &mut self,
+        byte_cnt: u32,
+        ring: &mut RecvRing,
+    ) -> Result<(), QueueFault> {
+        let (strides, left) = (Used(byte_cnt).strides(), Striding::STRIDES - self.next);
+        if strides > left {
+            let (len_bytes, room_bytes) =
+                (strides * Striding::STRIDE_BYTES, left * Striding::STRIDE_BYTES);
+            return Err(QueueFault::TooLong { len_bytes, room_bytes });
+        }
+        if self.open.is_none() {
+            self.begin();
+        }
+        if self.open.is_none() {
+            let expected = self.buffers.end() as u16;
+            return Err(QueueFault::WrongIndex { expected, got: expected });
+        }
+        self.next += strides;
+        if self.is_used_up() {
+            self.end();
+            ring.ci = ring.ci.wrapping_add(1);
+        }
+        Ok(())
+    }
+
     /// Begins to cut up the next large buffer.
     #[inline(never)]
     fn begin(&mut self) {
@@ -419,7 +447,8 @@ impl RxRing {
         let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
         let wanted = self.expected_at(strides.next, self.cq.ci);
         if (last ^ wanted) & self.last_mask != 0 {
-            return self.take_title(last, strides.next as u16, self.cq.entries());
+            let most = self.cq.entries();
+            return self.take_title(last, strides.next as u16, most, Some(strides));
         }
         let used = Used(cqe.load_be32::<{ Cqe64::BYTE_CNT.offset }>());
         let Some(mut mbuf) = self.elts.pop() else { return false };

@@ -75,6 +75,95 @@ fn cqe(counter: u32, len: u32) -> Cqe64 {
         .with_opcode(CqeOpcode::RESPONDER_SEND.0)
 }
 
+/// A completion with error of the request with this counter.
+fn failure(syndrome: CqeSyndrome, counter: u32) -> Cqe64 {
+    let cqe = ErrCqe::zeroed()
+        .with_syndrome(syndrome.0.into())
+        .with_wqe_counter(counter)
+        .with_opcode(CqeOpcode::RESPONDER_ERROR.0);
+    Cqe64(cqe.0)
+}
+
+/// Source: Linux `cqe_syndrome_needs_recover`, DPDK `mlx5_rx_err_handle`.
+#[test]
+fn packets_that_were_not_delivered_are_counted_and_the_queue_goes_on() {
+    let scattering = fixture_with(512, |_| RxQueueConfig {
+        max_frame_bytes: Some(4000),
+        ..RxQueueConfig::default()
+    });
+    let splitting = fixture_with(512, |device| {
+        let payload = pool(512);
+        device.register_pool(&payload).unwrap();
+        let split = Some(BufferSplit { header_bytes: 32, payload });
+        RxQueueConfig { split, ..RxQueueConfig::default() }
+    });
+    for mut fixture in [fixture(), compressing(), scattering, splitting] {
+        // Three laps of the ring, and packets among them.
+        for round in 0..200 {
+            let counter = fixture.played.counter();
+            let lost = failure(CqeSyndrome::LOCAL_LENGTH_ERR, counter);
+            if round % 3 == 2 {
+                // Compressed, two at once; what stands for each says nothing.
+                let title = lost.with_byte_cnt(2).with_format(CqeFormat::COMPRESSED.0);
+                fixture.played.complete_block(title, &[(1, [0; 64])], 2);
+            } else {
+                fixture.played.complete_with(lost);
+                fixture.played.complete_with(failure(CqeSyndrome(0x22), counter + 1));
+            }
+            fixture.played.complete(1, 60);
+            let mut out = Burst::new();
+            for _ in 0..3 {
+                fixture.rx.rx_burst(&mut out);
+            }
+            assert_eq!(fixture.rx.fault(), None, "round {round}");
+            assert_eq!((out.len(), out[0].pkt_len()), (1, 60), "round {round}");
+            assert_eq!(fixture.rx.stats().errors, 2 * (round + 1));
+        }
+        assert_eq!((fixture.rx.stats().packets, fixture.rx.stats().no_mbuf), (200, 0));
+        fixture.played.complete_with(failure(CqeSyndrome::WR_FLUSH_ERR, fixture.played.counter()));
+        assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+        assert!(matches!(fixture.rx.fault(), Some(QueueFault::Completion { .. })));
+        drop(fixture.rx);
+        assert_eq!(fixture.pool.stats().in_use, 0);
+    }
+}
+
+/// Source: Linux `mlx5e_handle_rx_cqe_mpwrq`: the strides count whatever the completion says.
+#[test]
+fn a_striding_queue_steps_over_packets_that_were_not_delivered() {
+    let compressing = |device: &Device| RxQueueConfig { cqe_compression: true, ..strided(device) };
+    let mut fixture = fixture_with(512, compressing);
+    let mut next = 0;
+    for round in 0..400 {
+        // Eight strides a round: the buffers end behind a packet that was not delivered.
+        fixture.played.complete_with(cqe(next, 1 << 16 | 60));
+        fixture.played.complete_with(cqe(next + 1, 3 << 16 | 150));
+        let lost = failure(CqeSyndrome::LOCAL_LENGTH_ERR, 0xabcd);
+        if round % 2 == 0 {
+            fixture.played.complete_with(lost);
+            fixture.played.complete_with(lost.with_byte_cnt(4 << 16));
+        } else {
+            let mini = |strides: u32| MiniCqe::zeroed().with_byte_cnt(strides << 16).0;
+            let mut minis = [0; 64];
+            minis[..16].copy_from_slice(&[mini(1), mini(3)].concat());
+            let title = lost.with_byte_cnt(2).with_format(CqeFormat::COMPRESSED.0);
+            fixture.played.complete_block(title, &[(1, minis)], 2);
+        }
+        next = (next + 8) % Striding::STRIDES;
+        let mut out = Burst::new();
+        while fixture.rx.rx_burst(&mut out) != 0 {}
+        assert_eq!(fixture.rx.fault(), None, "round {round}");
+        assert_eq!((out.len(), fixture.rx.stats().errors), (2, 2 * (round + 1)), "round {round}");
+    }
+    // More strides than the buffer has left.
+    let lost = failure(CqeSyndrome::LOCAL_LENGTH_ERR, 0).with_byte_cnt(513 << 16);
+    fixture.played.complete_with(lost);
+    assert_eq!(fixture.rx.rx_burst(&mut Burst::new()), 0);
+    assert!(matches!(fixture.rx.fault(), Some(QueueFault::TooLong { .. })));
+    drop(fixture.rx);
+    assert_eq!(fixture.pool.stats().in_use, 0);
+}
+
 #[test]
 fn completion_that_cannot_be_stops_the_queue() {
     for (cqe, wanted) in [
@@ -86,12 +175,21 @@ fn completion_that_cannot_be_stops_the_queue() {
             QueueFault::BadCqe { opcode: 2, format: 1 },
         ),
         (
-            Cqe64(ErrCqe::zeroed().with_syndrome(1).with_opcode(14).0),
+            failure(CqeSyndrome::LOCAL_PROT_ERR, 0),
             QueueFault::Completion {
-                syndrome: CqeSyndrome::LOCAL_LENGTH_ERR,
+                syndrome: CqeSyndrome::LOCAL_PROT_ERR,
                 vendor: 0,
                 wqe_counter: 0,
             },
+        ),
+        // A packet that was not delivered, but not of the request that is next.
+        (failure(CqeSyndrome::LOCAL_LENGTH_ERR, 1), QueueFault::WrongIndex { expected: 0, got: 1 }),
+        // A block of 65 of them.
+        (
+            failure(CqeSyndrome::LOCAL_LENGTH_ERR, 0)
+                .with_byte_cnt(65)
+                .with_format(CqeFormat::COMPRESSED.0),
+            QueueFault::BadCqe { opcode: 2, format: 3 },
         ),
         // Compressed blocks of no completion, and of more than were posted.
         (

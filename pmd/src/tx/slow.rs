@@ -22,6 +22,8 @@ impl TxRing {
         let fault = match self.cq.unexpected(last, expected) {
             Unexpected::Empty => return,
             Unexpected::Compressed => QueueFault::BadCqe { opcode: 0, format: 3 },
+            // Of a queue that receives.
+            Unexpected::Undelivered(_) => QueueFault::BadCqe { opcode: 14, format: 0 },
             Unexpected::Fault(fault) => fault,
         };
         if self.stats.fault.is_none() {

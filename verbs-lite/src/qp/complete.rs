@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use ferrocx_core::ends_receiving;
 use ferrocx_prm::cqe::CqeOpcode;
 
-use super::{Qp, QpState, WrongCompletion};
+use super::{Qp, QpState, QpType, WrongCompletion};
 use crate::belief::Belief;
 use crate::cq::Completion;
 use crate::mr::Buffers;
@@ -326,8 +327,13 @@ impl<B: Buffers> Qp<B> {
         if head.opcode() != CqeOpcode::RESPONDER_ERROR || !is_ours || !rq.believes(completion) {
             return None;
         }
-        let wc = rq.complete(completion, Some(head.failure()));
-        self.enter(QpState::Error);
+        let failure = head.failure();
+        let is_end = self.qp_type != QpType::Raw || ends_receiving(failure.syndrome);
+        let wc = rq.complete(completion, Some(failure));
+        // A receive queue of frames goes on behind one that was too long.
+        if is_end {
+            self.enter(QpState::Error);
+        }
         wc
     }
 

@@ -25,7 +25,7 @@ use crate::objects::mkey::{MemAccess, MkeyTable, Rights};
 use crate::objects::{QueueState, ReceiveRing, RqMemory, WorkQueue};
 use crate::queue::active::Active;
 use crate::queue::completion::{self, ErrorReport};
-use crate::queue::cq::{self, Completions};
+use crate::queue::cq::{self, Completions, Urgency};
 use crate::queue::dma;
 use crate::queue::eq::QueueKind;
 use crate::queue::ring::{advance, scatter_list};
@@ -57,7 +57,10 @@ enum Scattered {
     Filler { wqe_id: u16, first: u16, strides: u32 },
     /// No buffer is posted.
     NoBuffer,
-    /// The WQE is bad.
+    /// The packet does not fit its WQE, which is used up, or these strides of it: no packet is
+    /// there, and the queue goes on.
+    TooLong { wqe_counter: u16, strides: u32, why: &'static str },
+    /// The WQE is bad: the queue ends.
     Failed { wqe_counter: u16, syndrome: CqeSyndrome, value: u64, why: &'static str },
     /// The ring itself cannot be read.
     Lost,
@@ -171,6 +174,15 @@ pub(crate) fn deliver(
                 completion::complete_received(ctx, completions, cqn, &mut entry);
             }
             Scattered::NoBuffer => return no_buffer(ctx, rqn),
+            Scattered::TooLong { wqe_counter, strides, why } => {
+                ctx.refuse_data("received frame", bytes.len() as u64, why);
+                let syndrome = CqeSyndrome::LOCAL_LENGTH_ERR;
+                report(ctx, completions, rqn, (wqe_counter, syndrome, strides << 16));
+                if is_pooled {
+                    check_limit(ctx, rqn);
+                }
+                return;
+            }
             Scattered::Failed { wqe_counter, syndrome, value, why } => {
                 ctx.refuse_data("receive data segment", value, why);
                 fail_wqe(ctx, receive, completions, rqn, (wqe_counter, syndrome));
@@ -326,7 +338,10 @@ fn scatter(ctx: &mut Ctx<'_>, fetched: &mut Fetched, rqn: u32, bytes: &[u8]) -> 
             rq.stats.dma_writes += 1;
             rq.stats.completions += 1;
         }
-        Scattered::NoBuffer | Scattered::Failed { .. } | Scattered::Lost => {}
+        Scattered::TooLong { .. }
+        | Scattered::NoBuffer
+        | Scattered::Failed { .. }
+        | Scattered::Lost => {}
     }
     result
 }
@@ -382,9 +397,8 @@ fn into_list(
         shift = 0;
     }
     if done < bytes.len() {
-        let (syndrome, value) = (CqeSyndrome::LOCAL_LENGTH_ERR, bytes.len() as u64);
         let why = "the packet does not fit the buffers of its WQE";
-        return Scattered::Failed { wqe_counter, syndrome, value, why };
+        return Scattered::TooLong { wqe_counter, strides: 0, why };
     }
     let wqe_id = if wq.wq_type.is_linked() { index } else { 0 };
     let byte_cnt = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
@@ -407,11 +421,13 @@ fn into_strides(
     let needed = u32::try_from(needed).unwrap_or(u32::MAX);
     let fail =
         |syndrome, value, why| Scattered::Failed { wqe_counter: wqe_id, syndrome, value, why };
-    if needed > strides {
-        let why = "the packet is longer than all strides of a WQE";
-        return fail(CqeSyndrome::LOCAL_LENGTH_ERR, bytes.len() as u64, why);
-    }
     let first = low16(ring.strides_used.into());
+    if needed > strides {
+        let strides = strides - ring.strides_used;
+        advance(wq, ring, wqe);
+        let why = "the packet is longer than all strides of a WQE";
+        return Scattered::TooLong { wqe_counter: first, strides, why };
+    }
     if ring.strides_used + needed > strides {
         let strides = strides - ring.strides_used;
         advance(wq, ring, wqe);
@@ -438,19 +454,19 @@ fn into_strides(
             break;
         }
     }
-    if done < bytes.len() {
-        let why = "the buffer of the WQE is shorter than its strides";
-        return fail(CqeSyndrome::LOCAL_LENGTH_ERR, bytes.len() as u64, why);
-    }
     ring.strides_used += needed;
     if ring.strides_used == strides {
         advance(wq, ring, wqe);
+    }
+    if done < bytes.len() {
+        let why = "the buffer of the WQE is shorter than its strides";
+        return Scattered::TooLong { wqe_counter: first, strides: needed, why };
     }
     let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     Scattered::Done { wqe_counter: first, wqe_id, byte_cnt: needed << 16 | len }
 }
 
-/// Ends the queue at a WQE: error completion, error state, the rest flushed.
+/// Ends the queue at a bad WQE: error completion, error state, the rest flushed.
 #[cold]
 fn fail_wqe(
     ctx: &mut Ctx<'_>,
@@ -459,20 +475,20 @@ fn fail_wqe(
     rqn: u32,
     (wqe_counter, syndrome): (u16, CqeSyndrome),
 ) {
-    report(ctx, completions, rqn, wqe_counter, syndrome);
+    report(ctx, completions, rqn, (wqe_counter, syndrome, 0));
     if let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) {
         rq.state = QueueState::Error;
     }
     flush(ctx, receive, completions, rqn);
 }
 
-/// Writes an error completion. `false` when it was lost.
+/// Writes an error completion. `false` when it was lost. Its `byte_cnt` says which strides are used
+/// up. Source: Linux `mlx5e_handle_rx_cqe_mpwrq`.
 fn report(
     ctx: &mut Ctx<'_>,
     completions: &mut Completions,
     rqn: u32,
-    wqe_counter: u16,
-    syndrome: CqeSyndrome,
+    (wqe_counter, syndrome, byte_cnt): (u16, CqeSyndrome, u32),
 ) -> bool {
     let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) else { return false };
     rq.stats.completions += 1;
@@ -487,7 +503,8 @@ fn report(
         wqe_counter,
         user_index: rq.user_index,
     };
-    completion::complete_error(ctx, completions, &report)
+    let mut entry = Cqe64(report.entry()).with_byte_cnt(byte_cnt).0;
+    completion::complete(ctx, completions, report.cqn, &mut entry, Urgency::Solicited)
 }
 
 /// Completes every posted entry with "flushed", if the queue was created to do so: those that the
@@ -540,7 +557,7 @@ fn flush_turn(ctx: &mut Ctx<'_>, completions: &mut Completions, rqn: u32) -> boo
             advance(wq, &mut rq.ring, &[]);
         }
         // A completion queue that is lost takes no more of them.
-        if !report(ctx, completions, rqn, wqe_counter, CqeSyndrome::WR_FLUSH_ERR) {
+        if !report(ctx, completions, rqn, (wqe_counter, CqeSyndrome::WR_FLUSH_ERR, 0)) {
             return false;
         }
         if let Some(rq) = ctx.state.objects.rqs.get_mut(rqn) {

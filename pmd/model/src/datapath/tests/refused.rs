@@ -411,10 +411,37 @@ fn receive_fails(segments: &[(u32, u32)], syndrome: CqeSyndrome, why: &str) {
 #[test]
 fn bad_receive_wqes_fail_the_queue() {
     use CqeSyndrome as S;
-    receive_fails(&[(59, KEY)], S::LOCAL_LENGTH_ERR, "does not fit");
-    receive_fails(&[], S::LOCAL_LENGTH_ERR, "does not fit");
-    receive_fails(&[(40, KEY), (19, KEY)], S::LOCAL_LENGTH_ERR, "does not fit");
     receive_fails(&[(60, 0x7777_7777)], S::LOCAL_PROT_ERR, "no mkey");
+    receive_fails(&[(40, KEY), (20, 0x7777_7777)], S::LOCAL_PROT_ERR, "no mkey");
+}
+
+/// Source: Linux `cqe_syndrome_needs_recover`.
+#[test]
+fn a_frame_that_is_longer_than_its_receive_wqe_is_lost_alone() {
+    for segments in [&[(59, KEY)][..], &[], &[(40, KEY), (19, KEY)]] {
+        let (mut port, mut far) = port();
+        let mut cq = port.cq(4);
+        let mut rq = port.rq(cq.cqn, 4, 6);
+        port.steer_all_to(rq.rqn);
+        let buf = port.alloc(4096);
+        let wqe = |segments: &[(u32, u32)]| {
+            let mut wqe: Vec<u8> =
+                segments.iter().flat_map(|(len, key)| data(*len, *key, buf.iova())).collect();
+            wqe.extend(data(0, 0x100, 0));
+            wqe.resize(64, 0);
+            wqe
+        };
+        rq.post(&wqe(segments));
+        rq.post(&wqe(&[(60, KEY)]));
+        put(&mut far, &frame(9));
+        put(&mut far, &frame(9));
+        port.poll();
+        let lost = (CqeSyndrome::LOCAL_LENGTH_ERR, 0, rq.rqn, 0, 14);
+        assert_eq!(cq.poll().map(error), Some(lost));
+        assert!(port.last_refusal().contains("does not fit"), "{}", port.last_refusal());
+        let cqe = cq.poll().expect("the next one");
+        assert_eq!((&cqe[0x2c..0x30], &cqe[0x3c..0x3e]), (&[0, 0, 0, 60][..], &[0, 1][..]));
+    }
 }
 
 #[test]
