@@ -1,5 +1,7 @@
 //! Settings of queues: plain structs with defaults, checked once when they are used.
 
+use ferrocx_core::ConfigError;
+use ferrocx_core::wq::REAL_TIME_ONLY;
 use ferrocx_mempool::Pool;
 
 /// Settings of a receive queue. The device checks checksums without being asked, where it can
@@ -263,4 +265,16 @@ impl Default for RssConfig {
             symmetric: false,
         }
     }
+}
+
+/// Refuses timestamps of a device whose completions carry no ticks of the counter that
+/// [`Clock`](ferrocx_core::Clock) reads; `cap` is `rq_ts_format` or `sq_ts_format`.
+pub(crate) fn check_ticks(wanted: bool, cap: u32) -> Result<(), ConfigError> {
+    if wanted && cap == REAL_TIME_ONLY {
+        let what = "timestamps of a clock that runs freely";
+        let way_out = "ask for none, or switch its real-time clock off (mlxconfig set \
+                       REAL_TIME_CLOCK_ENABLE=0)";
+        return Err(ConfigError::Unsupported { what, way_out });
+    }
+    Ok(())
 }

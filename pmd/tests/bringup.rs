@@ -224,24 +224,48 @@ fn unknown_device_is_refused() {
 
 #[test]
 fn port_in_infiniband_mode_is_refused_with_the_way_out() {
-    use ferrocx_model::config::CapOverride;
-    use ferrocx_prm::Layout;
-    use ferrocx_prm::caps::{HcaCap, cap_type};
-    let bench = Bench::new();
-    // The model's own page, with the port's type changed; it models no InfiniBand.
-    let infiniband = |current| {
-        let mut page = *bench.nic().state().caps.page(cap_type::GENERAL, current).unwrap();
-        HcaCap::read_from(&page).unwrap().with_port_type(0).write_to(&mut page);
-        Box::new(page)
-    };
-    let page =
-        CapOverride { kind: cap_type::GENERAL, max: infiniband(false), cur: infiniband(true) };
-    let bench = Bench::with(NicConfig { cap_pages: vec![page], ..NicConfig::default() }, 3);
+    // The port's type alone: the model has no InfiniBand.
+    let bench = Bench::with_caps(|cap| cap.with_port_type(0));
     let error = bench.open(&config()).unwrap_err().to_string();
     let sentence = "this device has no Ethernet port; set its link type to Ethernet (mlxconfig set \
                     LINK_TYPE_P1=2) and reset it";
     assert_eq!(error, sentence);
     assert_eq!(bench.mappings(), 0, "nothing half-open stays behind");
+}
+
+/// Firmware whose clock is the real-time one refuses queues of the other. Source: DPDK
+/// `mlx5_ts_format_conv`.
+#[test]
+fn queues_of_a_device_with_a_real_time_clock_alone_carry_no_ticks() {
+    for (format, has_ticks) in [(0, true), (1, false), (2, true)] {
+        let mut bench =
+            Bench::with_caps(|cap| cap.with_rq_ts_format(format).with_sq_ts_format(format));
+        let device = bench.device();
+        let pool = pool(512);
+        device.register_pool(&pool).unwrap();
+        let config = RxQueueConfig::default();
+        let mut rx = RxQueue::new(&device, &pool, &config).unwrap();
+        drop(TxQueue::new(&device, &pool, &Default::default()).unwrap());
+        let rss = Rss::new(&device, &[rx.queue_ref()], &RssConfig::default()).unwrap();
+        bench.inject(&frame(device.mac().0, 64, 0));
+        bench.settle();
+        assert!(rx.rx_one().is_some());
+        drop((rx, rss));
+        let stamped = RxQueueConfig { timestamps: true, ..config };
+        let refused = [
+            RxQueue::new(&device, &pool, &stamped).map(|_| ()),
+            TxQueue::new(&device, &pool, &TxQueueConfig { timestamps: 64, ..Default::default() })
+                .map(|_| ()),
+        ];
+        for made in refused {
+            let sentence = made.map_err(|error| error.to_string());
+            let no_ticks = "this device has no timestamps of a clock that runs freely; ask for \
+                            none, or switch its real-time clock off (mlxconfig set \
+                            REAL_TIME_CLOCK_ENABLE=0)";
+            assert_eq!(sentence, if has_ticks { Ok(()) } else { Err(no_ticks.to_owned()) });
+        }
+        bench.assert_clean();
+    }
 }
 
 #[test]

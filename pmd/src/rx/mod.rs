@@ -47,7 +47,7 @@ use ferrocx_prm::Layout;
 use ferrocx_prm::cqe::{Cqe64, CqeOpcode, MiniCqe, OP_OWN_MASK};
 use ferrocx_prm::wqe::Data;
 
-use crate::config::RxQueueConfig;
+use crate::config::{RxQueueConfig, check_ticks};
 use crate::rss::{Rss, Steering};
 use crate::stats::RxStats;
 use crate::tx::TxQueue;
@@ -347,6 +347,7 @@ fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError
         let way_out = "set RxQueueConfig::cqe_compression to false";
         return Err(ConfigError::Unsupported { what: "CQE compression", way_out });
     }
+    check_ticks(*timestamps, device.hca_cap().rq_ts_format())?;
     if period > 0 && !limits.cq_moderation {
         let way_out = "set RxQueueConfig::interrupt_period_us to 0";
         return Err(ConfigError::Unsupported { what: "interrupts that wait for more", way_out });

@@ -55,7 +55,7 @@ use ferrocx_core::{
 use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
 
-use crate::config::TxQueueConfig;
+use crate::config::{TxQueueConfig, check_ticks};
 use crate::stats::TxStats;
 use build::{OwnPool, Refusal, Requests};
 pub use frame::{Field, FrameError, PrebuiltFrame};
@@ -293,6 +293,7 @@ impl TxQueue {
         ConfigError::range("inline bytes", config.inline_bytes.into(), 0, max_inline, "")?;
         let (kept, most) = (config.timestamps, TxQueueConfig::MAX_TIMESTAMPS);
         ConfigError::range("send timestamps to keep", kept.into(), 0, most.into(), "")?;
+        check_ticks(kept != 0, device.hca_cap().sq_ts_format())?;
         let uar = Uar::new(device)?;
         // Every request may end in a completion when the queue is flushed.
         let attr = CqAttr { log_size, compression: None, events: None };

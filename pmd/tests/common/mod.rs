@@ -12,8 +12,12 @@ use ferrocx_bus::{
 };
 use ferrocx_core::{Device, DeviceConfig, DeviceError};
 use ferrocx_mempool::{Mbuf, PageSize, Pool, PoolConfig, Region, RegionConfig};
+use ferrocx_model::caps::Caps;
+use ferrocx_model::config::CapOverride;
 use ferrocx_model::wire::{Fcs, Link, Wire, link};
 use ferrocx_model::{Nic, NicConfig};
+use ferrocx_prm::Layout;
+use ferrocx_prm::caps::{HcaCap, cap_type};
 
 /// Device time of one step.
 const STEP_NS: u64 = 1_000;
@@ -39,6 +43,18 @@ impl Bench {
 
     pub fn with(config: NicConfig, seed: u64) -> Self {
         Self::on(config, LocalConfig { seed, ..LocalConfig::default() })
+    }
+
+    /// A device with other general capabilities. What it then has more of it need not do.
+    pub fn with_caps(change: impl Fn(HcaCap) -> HcaCap) -> Self {
+        let own = Caps::new(&NicConfig::default());
+        let changed = |current| {
+            let mut page = *own.page(cap_type::GENERAL, current).unwrap();
+            change(HcaCap::read_from(&page).unwrap()).write_to(&mut page);
+            Box::new(page)
+        };
+        let page = CapOverride { kind: cap_type::GENERAL, max: changed(false), cur: changed(true) };
+        Self::with(NicConfig { cap_pages: vec![page], ..NicConfig::default() }, 3)
     }
 
     /// A device whose BlueFlame registers are written in this way.

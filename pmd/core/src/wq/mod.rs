@@ -33,6 +33,17 @@ pub use send::{
 };
 pub use shared::{SharedRing, XrcSrqAttr};
 
+/// `rq_ts_format` and `sq_ts_format` of a device whose completions carry seconds and nanoseconds of
+/// its real-time clock, and no ticks of the other one. Source: reference 5.10.
+pub const REAL_TIME_ONLY: u32 = 1;
+
+/// `ts_format` of a queue by the capability of its kind: free running where the device has that,
+/// and else its default, which is all that such a device takes. Source: reference 5.7, 5.8; DPDK
+/// `mlx5_ts_format_conv`.
+fn ts_format(cap: u32) -> u32 {
+    u32::from(cap == REAL_TIME_ONLY)
+}
+
 /// A unit of a work request: segments are made of these.
 pub type Unit<'r> = Slot<'r, DS_BYTES>;
 /// A basic block of a send ring.

@@ -10,7 +10,7 @@ use ferrocx_prm::init_seg::WqDoorbellRecord;
 use ferrocx_prm::wqc::{LOG_STRIDE_BYTES_BASE, LOG_STRIDES_BASE, Rqc, Wq, wq_type};
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
 
-use super::Wqe;
+use super::{Wqe, ts_format};
 use crate::device::Device;
 use crate::drops::DropCounter;
 use crate::error::DeviceError;
@@ -136,6 +136,7 @@ impl RecvRing {
             .with_rlky(attr.rlky)
             .with_vsd(attr.keeps_vlan)
             .with_flush_in_error_en(true)
+            .with_ts_format(ts_format(device.hca_cap().rq_ts_format()))
             .with_user_index(attr.user_index)
             .with_cqn(attr.cqn)
             // Without one: set 0, which counts for whoever took it, as for every driver.

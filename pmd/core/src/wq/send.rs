@@ -13,7 +13,7 @@ use ferrocx_prm::wqe::{
     BASIC_BLOCK_BYTES, CE_ALWAYS, Ctrl, DS_BYTES, DS_PER_BLOCK, LOG_BASIC_BLOCK_BYTES, Opcode,
 };
 
-use super::{Block, Control, Wqe, blocks_of, put_control};
+use super::{Block, Control, Wqe, blocks_of, put_control, ts_format};
 use crate::device::Device;
 use crate::error::DeviceError;
 use crate::handle::Handle;
@@ -257,6 +257,7 @@ impl SendRing {
         let sqc = Sqc::zeroed()
             .with_rlky(attr.rlky)
             .with_flush_in_error_en(true)
+            .with_ts_format(ts_format(device.hca_cap().sq_ts_format()))
             .with_min_wqe_inline_mode(device.min_inline_mode())
             .with_user_index(attr.user_index)
             .with_cqn(attr.cqn)

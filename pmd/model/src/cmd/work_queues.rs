@@ -2,6 +2,7 @@
 //!
 //! Source: reference 4.2 "Ethernet work queues", 4.3, 5.6 to 5.9.
 
+use ferrocx_prm::caps::HcaCap;
 use ferrocx_prm::cmd::Opcode;
 use ferrocx_prm::cmd::wq::{
     CreateRmp, CreateRmpOut, CreateRq, CreateRqOut, CreateSq, CreateSqOut, DestroyRmp,
@@ -137,7 +138,16 @@ fn hold_cq(objects: &Objects, cqn: u32) -> Answer<()> {
     ensure(objects.cqs.contains(cqn), || Refused::resource("cqn", cqn))
 }
 
-fn check_sqc(context: &Sqc) -> Answer<()> {
+/// `ts_format` of a queue by what its kind can do, `sq_ts_format` or `rq_ts_format`: a device whose
+/// clock is the real-time one has no other. Source: DPDK `mlx5_ts_format_conv`.
+fn check_ts_format(format: u32, cap: u32) -> Answer<()> {
+    ensure(format <= 1, || Refused::param("ts_format", format, "no real-time clock"))?;
+    ensure(format != 0 || cap != 1, || {
+        Refused::param("ts_format", format, "the clock does not run freely")
+    })
+}
+
+fn check_sqc(context: &Sqc, caps: &HcaCap) -> Answer<()> {
     check_state_field(context.state(), QueueState::Reset)?;
     refuse_set("cd_master", context.cd_master(), "not advertised")?;
     refuse_set("fre", context.fre(), "not advertised")?;
@@ -147,8 +157,7 @@ fn check_sqc(context: &Sqc) -> Answer<()> {
     refuse_set("non_wire", context.non_wire(), "not advertised")?;
     let mode = context.min_wqe_inline_mode();
     ensure(mode <= 3, || Refused::param("min_wqe_inline_mode", mode, "no such mode"))?;
-    let format = context.ts_format();
-    ensure(format <= 1, || Refused::param("ts_format", format, "no real-time clock"))?;
+    check_ts_format(context.ts_format(), caps.sq_ts_format())?;
     let pacing = context.packet_pacing_rate_limit_index();
     ensure(pacing == 0, || {
         Refused::param("packet_pacing_rate_limit_index", pacing, "qos is not advertised")
@@ -162,7 +171,7 @@ fn check_sqc(context: &Sqc) -> Answer<()> {
 fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let input = parse::<CreateSq>(bytes, |op_mod| op_mod == 0)?;
     let context = input.fixed.ctx();
-    check_sqc(&context)?;
+    check_sqc(&context, &exec.ctx.state.caps.general())?;
     let objects = &mut exec.ctx.state.objects;
     drivers_only(objects, "rlky", context.rlky())?;
     let wq = work_queue(objects, context.wq(), input.tail)?;
@@ -284,13 +293,12 @@ fn query_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     })
 }
 
-fn check_rqc(context: &Rqc) -> Answer<()> {
+fn check_rqc(context: &Rqc, caps: &HcaCap) -> Answer<()> {
     check_state_field(context.state(), QueueState::Reset)?;
     refuse_set("delay_drop_en", context.delay_drop_en(), "not advertised")?;
     refuse_set("scatter_fcs", context.scatter_fcs(), "not advertised")?;
     refuse_set("hairpin", context.hairpin(), "not advertised")?;
-    let format = context.ts_format();
-    ensure(format <= 1, || Refused::param("ts_format", format, "no real-time clock"))
+    check_ts_format(context.ts_format(), caps.rq_ts_format())
 }
 
 /// `mem_rq_type`. Source: reference 5.8.
@@ -300,7 +308,7 @@ const MEMORY_RMP: u32 = 1;
 fn create_rq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let input = parse::<CreateRq>(bytes, |op_mod| op_mod == 0)?;
     let context = input.fixed.ctx();
-    check_rqc(&context)?;
+    check_rqc(&context, &exec.ctx.state.caps.general())?;
     let objects = &mut exec.ctx.state.objects;
     drivers_only(objects, "rlky", context.rlky())?;
     let memory = match context.mem_rq_type() {
