@@ -74,6 +74,19 @@ fn virtual_function_receives_by_its_own_address_and_broadcast_from_the_start() {
 }
 
 #[test]
+fn virtual_function_that_nobody_gave_an_address_draws_one() {
+    let config =
+        NicConfig { identity: Identity::ConnectX5Vf, mac: [0; 6], ..NicConfig::default() };
+    let bench = Bench::with(config, 2);
+    let device = bench.device();
+    let mac = device.mac();
+    assert_eq!(mac.0[0] & 3, 2, "{mac}: unicast, and locally administered");
+    assert_eq!(bench.nic().state().port.vport.unicast, [mac.0]);
+    assert_eq!(device.info().permanent_mac, MacAddr::default());
+    bench.assert_clean();
+}
+
+#[test]
 fn boot_needs_many_pages() {
     let bench = Bench::with(NicConfig { init_pages: 12868, ..NicConfig::default() }, 4);
     let device = bench.device();

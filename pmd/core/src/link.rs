@@ -42,6 +42,18 @@ fn padded(mac: MacAddr) -> [u8; 8] {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkState {
     /// Frames can pass.
+/// The address to receive by: the permanent one, or where there is none, as for a virtual function
+/// that nobody gave one, one drawn by chance: unicast and locally administered. Source: IEEE
+/// 802-2014, 8.2 (Linux `mlx5e_set_netdev_dev_addr`).
+fn own_mac(permanent: MacAddr, random: u64) -> MacAddr {
+    if permanent != MacAddr::default() {
+        return permanent;
+    }
+    let [_, _, mut mac @ ..] = random.to_be_bytes();
+    mac[0] = mac[0] & !3 | 2;
+    MacAddr(mac)
+}
+
     pub up: bool,
     /// The port is administratively up.
     pub admin_up: bool,
@@ -70,10 +82,10 @@ impl Port {
         let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
         let pmtu = access(control, RegisterId::PMTU, access_reg::READ, register)?;
         let max_mtu = (pmtu.max_mtu() as u16).saturating_sub(L2_BYTES).min(MAX_MTU);
-        let mac = MacAddr(mac);
+        let permanent_mac = MacAddr(mac);
         let mut port = Self {
-            permanent_mac: mac,
-            mac,
+            permanent_mac,
+            mac: own_mac(permanent_mac, control.transport.random()),
             mtu: 0,
             max_mtu,
             promiscuous: config.promiscuous,
@@ -199,3 +211,12 @@ mod tests {
         assert_eq!(padded(mac), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
     }
 }
+    #[test]
+    fn a_function_without_an_address_draws_a_local_unicast_one() {
+        let permanent = MacAddr([0x98, 3, 0x9b, 1, 2, 3]);
+        assert_eq!(own_mac(permanent, u64::MAX), permanent);
+        assert_eq!(own_mac(MacAddr::default(), 0), MacAddr([2, 0, 0, 0, 0, 0]));
+        let drawn = own_mac(MacAddr::default(), 0x1122_ff34_5678_9abc);
+        assert_eq!(drawn, MacAddr([0xfe, 0x34, 0x56, 0x78, 0x9a, 0xbc]));
+    }
+
