@@ -22,6 +22,9 @@ const DEFAULT_RANGE: RangeInclusive<u64> = 1 << 32..=(1 << 39) - 1;
 
 /// Addresses below are left to devices with 32-bit DMA where there is room above.
 const LOW_LIMIT: u64 = 1 << 32;
+/// I/O addresses from here on are left alone: an AMD IOMMU takes a level of page tables more for
+/// every nine bits, and what an Intel one or a bridge decodes ends at 48 bits or below.
+const HIGH_LIMIT: u64 = 1 << 47;
 
 /// One I/O address space for several devices of this process, see
 /// [`VfioConfig::space`](super::VfioConfig::space).
@@ -166,15 +169,17 @@ fn smallest_page(page_sizes: u64) -> u64 {
     if page_sizes == 0 { 4096 } else { 1 << page_sizes.trailing_zeros() }
 }
 
-/// The ranges to allocate from: what the IOMMU offers without what it reserves, above 4 GiB if any.
+/// The ranges to allocate from: what the IOMMU offers without what it reserves, if any above 4 GiB
+/// and below [`HIGH_LIMIT`].
 fn usable(offered: &[RangeInclusive<u64>], reserved: &[(u64, u64)]) -> Vec<RangeInclusive<u64>> {
     let all = match offered {
         [] => vec![DEFAULT_RANGE],
         _ => offered.to_vec(),
     };
     let free = subtract(&all, reserved);
-    let high = subtract(&free, &[(0, LOW_LIMIT - 1)]);
-    if high.is_empty() { free } else { high }
+    let reachable = subtract(&free, &[(HIGH_LIMIT, u64::MAX)]);
+    let high = subtract(&reachable, &[(0, LOW_LIMIT - 1)]);
+    [high, reachable, free].into_iter().find(|ranges| !ranges.is_empty()).unwrap_or_default()
 }
 
 impl Domain {
@@ -382,6 +387,12 @@ mod tests {
         let ranges = [0x1_0000_0000..=0x1_ffff_ffff, 0x3_0000_0000..=0x7f_ffff_ffff];
         assert_eq!(usable(&offered, &reserved), ranges);
         assert_eq!(usable(&[], &[]), [DEFAULT_RANGE]);
+        // An AMD IOMMU offers addresses up to 2^63 or all of them.
+        let wide = [0..=0xfedf_ffff, 0xfef0_0000..=0xfc_ffff_ffff, 0x100_0000_0000..=u64::MAX];
+        let ranges = [0x1_0000_0000..=0xfc_ffff_ffff, 0x100_0000_0000..=0x7fff_ffff_ffff];
+        assert_eq!(usable(&wide, &[]), ranges);
+        assert_eq!(usable(&[1 << 50..=1 << 51], &[]), [1 << 50..=1 << 51], "there is no other");
+        assert_eq!(usable(&[0..=0xffff, 1 << 50..=1 << 51], &[]), [0..=0xffff]);
         let low = [0x1000..=0xffff_ffff];
         let msi = [(0xfee0_0000, 0xfeef_ffff)];
         assert_eq!(usable(&low, &msi), [0x1000..=0xfedf_ffff, 0xfef0_0000..=0xffff_ffff]);
