@@ -282,6 +282,43 @@ fn queues_of_a_device_with_a_real_time_clock_alone_carry_no_ticks() {
 }
 
 #[test]
+fn what_a_device_has_less_of_is_refused_in_a_sentence() {
+    let bench = Bench::with_caps(|cap| cap.with_log_max_current_mc_list(2));
+    let device = bench.device();
+    let group = |last| MacAddr([1, 0, 0x5e, 0, 0, last]);
+    device.set_multicast(&[1, 2, 3].map(group)).unwrap();
+    let error = device.set_multicast(&[1, 2, 3, 4].map(group)).unwrap_err().to_string();
+    let sentence = "number of multicast groups is 4; it must be 0 to 3; use \
+                    Device::set_all_multicast";
+    assert_eq!(error, sentence, "of four places broadcast has one");
+    assert!(device.join_multicast(group(4)).is_err());
+    device.join_multicast(group(3)).unwrap();
+
+    let bench = Bench::with_caps(|cap| cap.with_mini_cqe_resp_stride_index(false));
+    let device = bench.device();
+    let (pool, buffers) = (pool(512), pool_of(8, Striding::BUFFER_BYTES as usize));
+    [&pool, &buffers].into_iter().for_each(|pool| device.register_pool(pool).unwrap());
+    let striding = Some(Striding::new(buffers));
+    for (cqe_compression, striding) in
+        [(true, None), (false, striding.clone()), (true, striding.clone())]
+    {
+        let refused = cqe_compression && striding.is_some();
+        let descriptors = if striding.is_some() { 1024 } else { 64 };
+        let config = RxQueueConfig { descriptors, cqe_compression, striding, ..Default::default() };
+        let made = RxQueue::new(&device, &pool, &config);
+        assert_eq!(made.is_err(), refused, "{config:?}");
+        let sentence = made.err().map_or_else(String::new, |error| error.to_string());
+        assert_eq!(sentence.contains("say where in a buffer a packet lies"), refused, "{sentence}");
+    }
+
+    let bench = Bench::with_caps(|cap| cap.with_max_wqe_sz_sq(0x200));
+    let device = bench.device();
+    device.register_pool(&pool).unwrap();
+    let error = TxQueue::new(&device, &pool, &Default::default()).unwrap_err().to_string();
+    assert_eq!(error, "this device has no send requests of 1008 bytes; update its firmware");
+}
+
+#[test]
 fn device_stays_up_while_queues_live() {
     let bench = Bench::new();
     let device = bench.device();

@@ -296,6 +296,7 @@ const DIFFERENT_CAPS: &[(&str, &[&str])] = &[
             "uctx_cap",
             "flow_counter_bulk_alloc",
             "log_max_flow_counter_bulk",
+            "mini_cqe_resp_stride_index",
             "force_teardown",
             "max_tc",
             "cq_period_mode_modify",

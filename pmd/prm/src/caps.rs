@@ -197,6 +197,7 @@ layout! {
         0x9c [31:0] device_frequency_khz "Frequency of the device clock in kHz, 0 if not stated.";
         0xa4 [31:0] num_of_uars_per_page "Number of UARs in a page of the host.";
         0xac [6] adv_virtualization "There is a page of advanced virtualization capabilities.";
+        0xb4 [3] mini_cqe_resp_stride_index "Compressed CQEs can say where strides begin.";
         0xb4 [2] cqe_128_always "128-byte CQEs can be had on every queue.";
         0xb4 [0] cqe_compression "CQEs can be compressed.";
         0xb8 [31:16] cqe_compression_timeout "How long the device waits for more CQEs to compress.";

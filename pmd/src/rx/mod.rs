@@ -347,6 +347,12 @@ fn check_kind(device: &Device, config: &RxQueueConfig) -> Result<(), ConfigError
         let way_out = "set RxQueueConfig::cqe_compression to false";
         return Err(ConfigError::Unsupported { what: "CQE compression", way_out });
     }
+    if *cqe_compression && striding.is_some() && !device.hca_cap().mini_cqe_resp_stride_index() {
+        let what = "compressed completions that say where in a buffer a packet lies";
+        let way_out = "set either RxQueueConfig::cqe_compression to false or \
+                       RxQueueConfig::striding to None";
+        return Err(ConfigError::Unsupported { what, way_out });
+    }
     check_ticks(*timestamps, device.hca_cap().rq_ts_format())?;
     if period > 0 && !limits.cq_moderation {
         let way_out = "set RxQueueConfig::interrupt_period_us to 0";

@@ -54,6 +54,7 @@ use ferrocx_core::{
 };
 use ferrocx_mempool::{Mbuf, MbufFifo, Pool, PoolCache};
 use ferrocx_prm::cqe::{Cqe64, OP_OWN_MASK};
+use ferrocx_prm::wqe::{DS_BYTES, MAX_DS};
 
 use crate::config::{TxQueueConfig, check_ticks};
 use crate::stats::TxStats;
@@ -294,6 +295,10 @@ impl TxQueue {
         let (kept, most) = (config.timestamps, TxQueueConfig::MAX_TIMESTAMPS);
         ConfigError::range("send timestamps to keep", kept.into(), 0, most.into(), "")?;
         check_ticks(kept != 0, device.hca_cap().sq_ts_format())?;
+        if device.hca_cap().max_wqe_sz_sq() < MAX_DS * DS_BYTES as u32 {
+            let (what, way_out) = ("send requests of 1008 bytes", "update its firmware");
+            return Err(ConfigError::Unsupported { what, way_out }.into());
+        }
         let uar = Uar::new(device)?;
         // Every request may end in a completion when the queue is flushed.
         let attr = CqAttr { log_size, compression: None, events: None };

@@ -68,17 +68,24 @@ impl Device {
     ///
     /// # Errors
     /// [`ConfigError::Conflict`] for a unicast address, [`ConfigError::Range`] for more than
-    /// [`MAX_MULTICAST`](crate::MAX_MULTICAST), or what the device refused.
+    /// [`MAX_MULTICAST`](crate::MAX_MULTICAST) or than the vport's list holds, or what the device
+    /// refused.
     #[doc(alias = "rte_eth_dev_set_mc_addr_list")]
     pub fn set_multicast(&self, groups: &[MacAddr]) -> Result<(), DeviceError> {
         if groups.iter().any(|mac| !mac.is_multicast()) {
             let what = "a unicast address is in the list of multicast groups; remove it";
             return Err(ConfigError::Conflict { what }.into());
         }
-        let (count, max) = (groups.len() as u64, MAX_MULTICAST as u64);
+        let (count, max) = (groups.len() as u64, self.max_multicast());
         let hint = "; use Device::set_all_multicast";
         ConfigError::range("number of multicast groups", count, 0, max, hint)?;
         self.change_port(|port| port.multicast = groups.to_vec(), Port::write_lists)
+    }
+
+    /// Multicast groups that there is room for: of the vport's list broadcast takes one place.
+    fn max_multicast(&self) -> u64 {
+        let list = 1u64 << self.hca_cap().log_max_current_mc_list();
+        (list - 1).min(MAX_MULTICAST as u64)
     }
 
     /// Lets frames to a group in, until [`Device::leave_multicast`]; counted, so that several users
@@ -98,10 +105,11 @@ impl Device {
         let (count, max) = {
             let port = lock(&self.inner().port);
             let groups: BTreeSet<_> = port.joined.iter().chain(&port.multicast).collect();
-            (groups.len() + usize::from(!groups.contains(&group)), MAX_MULTICAST)
+            let count = groups.len() + usize::from(!groups.contains(&group));
+            (count as u64, self.max_multicast())
         };
         let hint = "; leave a group first";
-        ConfigError::range("number of multicast groups", count as u64, 0, max as u64, hint)?;
+        ConfigError::range("number of multicast groups", count, 0, max, hint)?;
         self.change_port(|port| port.joined.push(group), Port::write_lists)
     }
 

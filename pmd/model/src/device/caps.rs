@@ -367,6 +367,7 @@ fn general_cq(cap: HcaCap) -> HcaCap {
         .with_cq_eq_remap(true)
         .with_cq_period_start_from_cqe(true)
         .with_cqe_compression(true)
+        .with_mini_cqe_resp_stride_index(true)
         .with_cqe_compression_timeout(8)
         .with_cqe_compression_max_num(0x10)
 }

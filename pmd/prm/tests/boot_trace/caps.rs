@@ -172,6 +172,7 @@ const GENERAL: &[(&str, u128, u128)] = &[
     ("device_frequency_khz", 0x0, 0x0),
     ("num_of_uars_per_page", 0x0, 0x0),
     ("adv_virtualization", 0x0, 0x0),
+    ("mini_cqe_resp_stride_index", 0x0, 0x0),
     ("cqe_128_always", 0x0, 0x0),
     ("cqe_compression", 0x1, 0x1),
     ("cqe_compression_timeout", 0x8, 0x8),

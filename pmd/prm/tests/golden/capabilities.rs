@@ -16,7 +16,7 @@ golden! {
         "080: 8116d575 92afc60c 60000000 1803b863"
         "090: 1600292f 00000000 4f35cd74 9b28a87a"
         "0a0: 00000000 8827d866 00000000 00000000"
-        "0b0: 00000000 00000001 1b9e9a1c 00000000"
+        "0b0: 00000000 00000009 1b9e9a1c 00000000"
         "0c0: 00001c00 00000000 00000000 00000000"
         "0d0: 00000000 c3a1f05e 00000000 00000000"
     } = {
@@ -181,6 +181,7 @@ golden! {
         device_frequency_khz: 0x9b28_a87a;
         num_of_uars_per_page: 0x8827_d866;
         adv_virtualization: false;
+        mini_cqe_resp_stride_index: true;
         cqe_128_always: false;
         cqe_compression: true;
         cqe_compression_timeout: 0x1b9e;

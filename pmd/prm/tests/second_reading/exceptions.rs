@@ -184,7 +184,7 @@ pub(crate) const LINUX_ONLY_BITS: &[(&str, usize)] = &[
     ("FlowMatchMisc", 175),
     ("FlowTableContext", 129),
     ("FlowTableProps", 48),
-    ("HcaCap", 609),
+    ("HcaCap", 608),
     ("Mkc", 16),
     ("Paos", 8),
     ("Pfcc", 61),
