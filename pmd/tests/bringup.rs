@@ -318,6 +318,19 @@ fn what_a_device_has_less_of_is_refused_in_a_sentence() {
     assert_eq!(error, "this device has no send requests of 1008 bytes; update its firmware");
 }
 
+/// Firmware is asked for no smaller queue by other drivers: Linux has 256 entries at least.
+#[test]
+fn event_queues_take_a_page_at_least() {
+    let bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(1024);
+    device.register_pool(&pool).unwrap();
+    let config = RxQueueConfig { interrupt: Some(1), ..Default::default() };
+    let _rx = RxQueue::new(&device, &pool, &config).unwrap();
+    let sizes: Vec<_> = bench.nic().state().objects.eqs.iter().map(|(_, eq)| eq.log_size).collect();
+    assert!(sizes.len() == 2 && sizes.iter().all(|log_size| *log_size >= 6), "{sizes:?}");
+}
+
 #[test]
 fn device_stays_up_while_queues_live() {
     let bench = Bench::new();

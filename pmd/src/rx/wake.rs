@@ -16,8 +16,9 @@ use rustix::io::Errno;
 
 use super::RxQueue;
 
-/// log2 of the entries of the event queue: one completion queue has one event under way.
-const LOG_ENTRIES: u8 = 3;
+/// log2 of the entries of the event queue: one completion queue has one event under way, but a page
+/// is what the smallest takes, and firmware knows no driver that asks for fewer.
+const LOG_ENTRIES: u8 = 6;
 
 /// The interrupt side of a queue.
 #[derive(Debug)]
