@@ -27,7 +27,7 @@ use ferrocx_prm::cmd::device::{
     TeardownHca, query_pages, supported_issi,
 };
 use ferrocx_prm::cmd::port::access_reg;
-use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, offset};
+use ferrocx_prm::init_seg::{CMD_INTERFACE_REV, InitSegment, Initializing, TimeOut, offset};
 use ferrocx_prm::reg::{HostEndianness, RegisterId};
 
 use crate::cmd::{CommandChannel, CommandError, DeadDevice};
@@ -38,8 +38,11 @@ use crate::link;
 
 /// How long TEARDOWN_HCA may take without a page coming back. Source: reference 2.4.
 const RECLAIM_PATIENCE: Duration = Duration::from_secs(5);
-/// How long initialising may stay set behind the write of the queue address. Source: reference 1.1.
+/// How long initialising may stay set behind the write of the queue address, at least, and what is
+/// believed of a device that asks for more. Source: reference 1.1; Linux waits 2 s, or what the
+/// device says, and 120 s at most before that write.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(2);
+const LONGEST_QUEUE_TIMEOUT: Duration = Duration::from_secs(120);
 /// Largest command queue that the slots' bit vector can announce. Source: reference 1.1.
 const MAX_LOG_SLOTS: u8 = 5;
 /// log2 of the 4 KiB that queue size times stride must not exceed. Source: reference 1.1.
@@ -139,6 +142,19 @@ fn wait_initialised(control: &Control, limit: Duration) -> Result<(), DeviceErro
     })
 }
 
+/// How long a device that announces this limit may take behind the write of the queue address.
+fn queue_timeout(announced: TimeOut) -> Duration {
+    let unit_ms = match announced.unit() {
+        0 => 1,
+        1 => 1000,
+        2 => 60_000,
+        3 => 3_600_000,
+        _ => 0,
+    };
+    let limit = Duration::from_millis(u64::from(announced.value()) * unit_ms);
+    limit.clamp(QUEUE_TIMEOUT, LONGEST_QUEUE_TIMEOUT)
+}
+
 /// Takes the device from reset to initialised. `stage` says how far it came, also if that fails.
 pub(crate) fn bring_up(
     control: &mut Control,
@@ -202,7 +218,8 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
     control.channel = Some(channel);
     bar.write_be32(offset::CMDQ_ADDR_HI, (iova >> 32) as u32);
     bar.write_be32(offset::CMDQ_ADDR_LO, iova as u32);
-    wait_initialised(control, QUEUE_TIMEOUT)?;
+    let announced = TimeOut(bar.read_be32(offset::CMD_Q_INIT_TO).to_be_bytes());
+    wait_initialised(control, queue_timeout(announced))?;
     Ok(FirmwareVersion {
         major: words.fw_rev_major() as u16,
         minor: words.fw_rev_minor() as u16,
@@ -384,4 +401,22 @@ fn leave(control: &mut Control, stage: Stage) -> Result<(), DeviceError> {
         control.call(&DisableHca::input()).during("disabling the device")?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_the_time_that_it_announces() {
+        let limit = |word: u32| queue_timeout(TimeOut(word.to_be_bytes()));
+        let seconds = Duration::from_secs;
+        // Not announced; less than Linux gives every device; all ones, which is no device.
+        for word in [0, 1999, 1 << 29 | 1, u32::MAX] {
+            assert_eq!(limit(word), seconds(2), "{word:#x}");
+        }
+        assert_eq!(limit(2001), Duration::from_millis(2001));
+        assert_eq!((limit(1 << 29 | 90), limit(2 << 29 | 1)), (seconds(90), seconds(60)));
+        assert_eq!((limit(2 << 29 | 3), limit(3 << 29 | 0xf_ffff)), (seconds(120), seconds(120)));
+    }
 }
