@@ -192,6 +192,13 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
     wait_initialised(control, checked.config.reset_timeout)?;
     let words = read_init_segment(bar.as_ref());
     if words.cmd_interface_rev() != CMD_INTERFACE_REV {
+    if Initializing(bar.read_be32(offset::INITIALIZING).to_be_bytes()).embedded_cpu() {
+        // Its commands would be those of the e-switch manager for the host's functions.
+        let what = "bit 23 of register 0x1fc is 1, so this is the function of a BlueField's own \
+                    processor, which this driver does not manage; use a function of the host, or a \
+                    virtual one";
+        return Err(ConfigError::Conflict { what }.into());
+    }
         return Err(DeviceError::CommandInterface {
             name: transport.identity().name.clone(),
             revision: words.cmd_interface_rev(),

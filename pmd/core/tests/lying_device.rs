@@ -140,6 +140,17 @@ fn a_restart_is_believed_and_the_device_opens_again() {
 }
 
 #[test]
+fn the_function_of_a_bluefields_own_processor_is_left_alone() {
+    let liar = Liar::new();
+    liar.lie_in_register(offset::INITIALIZING, 1 << 23);
+    let error = open(&liar).unwrap_err().to_string();
+    assert!(error.starts_with("bit 23 of register 0x1fc is 1"), "{error}");
+    assert_eq!(liar.commands(), 0, "it was commanded");
+    liar.registers_are_true();
+    open(&liar).unwrap().close().unwrap();
+}
+
+#[test]
 fn a_uar_page_outside_the_bar_is_refused_once_and_for_all() {
     let lie = |opcode, output: &mut [u8; 16]| {
         if opcode == Opcode::ALLOC_UAR {

@@ -104,6 +104,11 @@ impl Liar {
         self.refill();
     }
 
+    /// Commands that it was given so far.
+    pub fn commands(&self) -> u64 {
+        lock(&self.nic).state().counters.commands
+    }
+
     /// The next command is never answered.
     pub fn ignore_the_next_command(&self) {
         let mut nic = lock(&self.nic);
