@@ -86,6 +86,25 @@ fn virtual_function_that_nobody_gave_an_address_draws_one() {
     bench.assert_clean();
 }
 
+/// Linux goes on, too: `mlx5e_set_mtu`.
+#[test]
+fn an_mtu_that_the_port_takes_and_the_vport_does_not_is_taken() {
+    let bench = Bench::new();
+    let device = bench.device();
+    let refuse = |nth: u64| {
+        let nth = bench.nic().state().counters.commands + nth;
+        let fault = CommandFault::Status(CommandStatus::BAD_PARAM);
+        bench.nic().set_faults(FaultPlan::at(&[Fault::Command { nth, fault }]));
+    };
+    refuse(2);
+    device.set_mtu(1400).unwrap();
+    assert_eq!((device.mtu(), bench.nic().state().port.mtu), (1400, 1422));
+    refuse(1);
+    let error = device.set_mtu(1300).unwrap_err().to_string();
+    assert!(error.contains("BAD_PARAM (0x03)"), "{error}");
+    assert_eq!((device.mtu(), bench.nic().state().port.mtu), (1400, 1422));
+}
+
 #[test]
 fn boot_needs_many_pages() {
     let bench = Bench::with(NicConfig { init_pages: 12868, ..NicConfig::default() }, 4);

@@ -128,7 +128,12 @@ impl Port {
         let register = Pmtu::zeroed().with_local_port(LOCAL_PORT).with_admin_mtu(l2);
         access(control, RegisterId::PMTU, access_reg::WRITE, register)?;
         let context = NicVportContext::zeroed().with_mtu(l2);
-        modify_vport(control, field_select::MTU, context, &[])?;
+        match modify_vport(control, field_select::MTU, context, &[]) {
+            Err(DeviceError::Command(error @ CommandError::Status { .. })) => {
+                tracing::warn!(mtu, %error, "the vport does not take the MTU that the port has");
+            }
+            done => done?,
+        }
         self.mtu = mtu;
         Ok(())
     }
@@ -138,6 +143,8 @@ impl Port {
         let context = NicVportContext::zeroed()
             .with_promisc_uc(self.promiscuous)
             .with_promisc_mc(self.promiscuous || self.all_multicast)
+        // The vport only notes it for others, and one that does not take it receives all the same.
+        // Source: Linux `mlx5e_set_mtu`.
             .with_promisc_all(self.promiscuous);
         modify_vport(control, field_select::PROMISC, context, &[])
     }
