@@ -228,14 +228,15 @@ impl Control {
     fn answer(&mut self, request: PageRequest) -> Result<(), CommandError> {
         tracing::debug!(?request, "page request");
         if request.release_all {
-            self.pages.take_all_back();
+            self.pages.take_back_from(request.function_id);
             return Ok(());
         }
         let count = request.num_pages.unsigned_abs() as usize;
         if request.num_pages > 0 {
             self.give_pages(request.function_id, count)
         } else {
-            self.take_pages(request.function_id, count.min(self.pages.lent())).map(|_| ())
+            let lent = self.pages.lent_to(request.function_id);
+            self.take_pages(request.function_id, count.min(lent)).map(|_| ())
         }
     }
 
@@ -266,7 +267,7 @@ impl Control {
 
     fn give_some(&mut self, function: u16, count: usize) -> Result<(), CommandError> {
         let memory = Arc::clone(&self.memory);
-        let pages = match self.pages.lend(&memory, count) {
+        let pages = match self.pages.lend(&memory, function, count) {
             Ok(pages) => pages,
             Err(source) => {
                 tracing::error!(count, %source, "no memory for the firmware");
@@ -313,13 +314,17 @@ impl Control {
         self.run::<ManagePages>(Lane::Pages, &input, tail_in, &mut output, tail_out)
     }
 
-    /// Takes back every page, as long as the firmware makes progress.
+    /// Takes back every page, of every function, as long as the firmware makes progress.
     ///
     /// Returns how many it kept after `patience` without progress.
     pub(crate) fn reclaim_pages(&mut self, patience: Duration) -> Result<usize, CommandError> {
         let mut progress = self.transport.now();
         while self.pages.lent() > 0 {
-            if self.take_pages(0, self.pages.lent())? > 0 {
+            let mut came = 0;
+            for (function, lent) in self.pages.holders() {
+                came += self.take_pages(function, lent)?;
+            }
+            if came > 0 {
                 progress = self.transport.now();
             } else if self.transport.now() - progress >= patience {
                 break;
