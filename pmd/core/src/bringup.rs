@@ -178,6 +178,8 @@ pub(crate) fn bring_up(
     set_caps(control)?;
     supply(control, query_pages::INIT, "giving the init pages")?;
     control.call(&InitHca::input()).during("initialising")?;
+    // Some firmware shows other words from here on.
+    control.channel_mut().remember_queue();
     *stage = Stage::Initialised;
     Ok((firmware, read_caps(control)?))
 }
@@ -190,8 +192,6 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
         reset_function(transport.as_ref(), checked.config.reset_timeout)?;
     }
     wait_initialised(control, checked.config.reset_timeout)?;
-    let words = read_init_segment(bar.as_ref());
-    if words.cmd_interface_rev() != CMD_INTERFACE_REV {
     if Initializing(bar.read_be32(offset::INITIALIZING).to_be_bytes()).embedded_cpu() {
         // Its commands would be those of the e-switch manager for the host's functions.
         let what = "bit 23 of register 0x1fc is 1, so this is the function of a BlueField's own \
@@ -199,6 +199,8 @@ fn start_queue(control: &mut Control, checked: &Checked) -> Result<FirmwareVersi
                     virtual one";
         return Err(ConfigError::Conflict { what }.into());
     }
+    let words = read_init_segment(bar.as_ref());
+    if words.cmd_interface_rev() != CMD_INTERFACE_REV {
         return Err(DeviceError::CommandInterface {
             name: transport.identity().name.clone(),
             revision: words.cmd_interface_rev(),

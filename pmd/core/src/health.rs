@@ -126,10 +126,9 @@ fn cause_of_death(bar: &dyn Bar, shown: Option<u64>) -> Option<DeadDevice> {
     if buffer.rfr() && buffer.synd() != 0 {
         return Some(DeadDevice::ResetRequired(buffer.synd() as u8));
     }
-    if shown.is_some_and(|shown| shown != queue_shown(bar)) {
-        return Some(DeadDevice::Restarting);
-    }
-    None
+    // A word that was read amiss once is no restart, and ends nothing.
+    let changed = |shown| queue_shown(bar) != shown && queue_shown(bar) != shown;
+    shown.is_some_and(changed).then_some(DeadDevice::Restarting)
 }
 
 /// Reads the words of the health buffer that this driver looks at.
@@ -177,6 +176,36 @@ mod tests {
 
         fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError> {
             Err(BusError::NotADoorbell { offset })
+        }
+    }
+
+    /// The registers of a healthy device, of which one read shows another queue.
+    #[derive(Debug)]
+    struct Misread(AtomicU64);
+
+    impl Bar for Misread {
+        fn len_bytes(&self) -> u64 {
+            0x4000
+        }
+
+        fn read_be32(&self, _: u64) -> u32 {
+            if self.0.fetch_sub(1, Ordering::Relaxed) == 0 { 0x1234_5000 } else { 0 }
+        }
+
+        fn write_be32(&self, _: u64, _: u32) {}
+
+        fn write_be64(&self, _: u64, _: u64) {}
+
+        fn doorbell(&self, offset: u64) -> Result<Doorbell, BusError> {
+            Err(BusError::NotADoorbell { offset })
+        }
+    }
+
+    #[test]
+    fn a_queue_that_one_read_shows_elsewhere_is_no_restart() {
+        assert_eq!(probe(&Misread(AtomicU64::new(u64::MAX)), Some(0)), None);
+        for read in 0..12 {
+            assert_eq!(probe(&Misread(AtomicU64::new(read)), Some(0)), None, "read {read}");
         }
     }
 
