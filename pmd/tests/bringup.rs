@@ -265,6 +265,25 @@ fn port_in_infiniband_mode_is_refused_with_the_way_out() {
     assert_eq!(bench.mappings(), 0, "nothing half-open stays behind");
 }
 
+/// Of a card with several hosts each takes the frames to its own addresses. Source: Linux
+/// `mlx5_mpfs_add_mac`.
+#[test]
+fn the_manager_of_the_embedded_switch_says_which_frames_are_its_hosts() {
+    let manager = |cap: HcaCap| cap.with_eswitch_manager(true).with_log_max_l2_table(4);
+    let bench = Bench::with_caps(manager);
+    let table = || Vec::from_iter(bench.nic().state().port.l2_table.clone());
+    let device = bench.device();
+    assert_eq!(table(), [(0, device.mac().0)]);
+    device.set_mac(MacAddr([2, 0, 0, 0, 0, 7])).unwrap();
+    assert_eq!(table(), [(0, [2, 0, 0, 0, 0, 7])]);
+    device.close().unwrap();
+    assert_eq!(table(), []);
+    bench.assert_clean();
+    let bench = Bench::with_caps(|cap| cap.with_eswitch_manager(true));
+    bench.device().close().unwrap();
+    assert_eq!(bench.nic().state().port.l2_table.len(), 0, "a table of one entry is none");
+}
+
 /// Firmware whose clock is the real-time one refuses queues of the other. Source: DPDK
 /// `mlx5_ts_format_conv`.
 #[test]

@@ -2,10 +2,11 @@
 
 use ferrocx_net::ether::MacAddr;
 use ferrocx_prm::Layout;
-use ferrocx_prm::caps::EthCap;
+use ferrocx_prm::caps::{EthCap, HcaCap};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::port::{
-    AccessReg, ModifyNicVportContext, QueryNicVportContext, QueryVportState, access_reg,
+    AccessReg, DeleteL2TableEntry, ModifyNicVportContext, QueryNicVportContext, QueryVportState,
+    SetL2TableEntry, access_reg,
 };
 use ferrocx_prm::reg::{Paos, Pmtu, PortStatus, RegisterId};
 use ferrocx_prm::vport::{NicVportContext, field_select, list_type};
@@ -21,6 +22,9 @@ use crate::error::DeviceError;
 const L2_BYTES: u16 = 22;
 /// The only port of a function. Source: reference 4.7, registers count from 1.
 const LOCAL_PORT: u32 = 1;
+/// Where the function's address stands in the table of several hosts. Source: Linux
+/// `mlx5_mpfs_add_mac`, which takes the first free place.
+const L2_ENTRY: u32 = 0;
 /// [`EthCap::wqe_inline_mode`]: the headers that a work request must carry. Source: reference 5.11.
 const INLINE_L2_REQUIRED: u32 = 0;
 const INLINE_FROM_VPORT: u32 = 1;
@@ -38,10 +42,6 @@ fn padded(mac: MacAddr) -> [u8; 8] {
     bytes
 }
 
-/// Link state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LinkState {
-    /// Frames can pass.
 /// The address to receive by: the permanent one, or where there is none, as for a virtual function
 /// that nobody gave one, one drawn by chance: unicast and locally administered. Source: IEEE
 /// 802-2014, 8.2 (Linux `mlx5e_set_netdev_dev_addr`).
@@ -54,6 +54,10 @@ fn own_mac(permanent: MacAddr, random: u64) -> MacAddr {
     MacAddr(mac)
 }
 
+/// Link state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkState {
+    /// Frames can pass.
     pub up: bool,
     /// The port is administratively up.
     pub admin_up: bool,
@@ -72,11 +76,17 @@ pub(crate) struct Port {
     /// Groups that objects of a crate above receive, one entry for each object.
     pub(crate) joined: Vec<MacAddr>,
     min_inline_mode: u32,
+    /// The function fills the table by which a card with several hosts chooses theirs.
+    has_l2_table: bool,
 }
 
 impl Port {
     /// Reads the port and applies the configuration.
-    pub(crate) fn open(control: &mut Control, config: &DeviceConfig) -> Result<Self, DeviceError> {
+    pub(crate) fn open(
+        control: &mut Control,
+        config: &DeviceConfig,
+        hca: &HcaCap,
+    ) -> Result<Self, DeviceError> {
         let vport = control.call(&QueryNicVportContext::input())?.nic_vport_context();
         let [_, _, mac @ ..] = vport.permanent_address();
         let register = Pmtu::zeroed().with_local_port(LOCAL_PORT);
@@ -93,9 +103,11 @@ impl Port {
             multicast: Vec::new(),
             joined: Vec::new(),
             min_inline_mode: vport.min_wqe_inline_mode(),
+            has_l2_table: hca.eswitch_manager() && hca.log_max_l2_table() > 0,
         };
         port.set_mtu(control, config.mtu)?;
         port.write_promisc(control)?;
+        port.write_lists(control)?;
         Ok(port)
     }
 
@@ -119,7 +131,6 @@ impl Port {
             INLINE_FROM_VPORT => self.min_inline_mode,
             _ => INLINE_NONE,
         }
-        port.write_lists(control)?;
     }
 
     pub(crate) fn set_mtu(&mut self, control: &mut Control, mtu: u16) -> Result<(), DeviceError> {
@@ -127,6 +138,8 @@ impl Port {
         let l2 = u32::from(mtu + L2_BYTES);
         let register = Pmtu::zeroed().with_local_port(LOCAL_PORT).with_admin_mtu(l2);
         access(control, RegisterId::PMTU, access_reg::WRITE, register)?;
+        // The vport only notes it for others, and one that does not take it receives all the same.
+        // Source: Linux `mlx5e_set_mtu`.
         let context = NicVportContext::zeroed().with_mtu(l2);
         match modify_vport(control, field_select::MTU, context, &[]) {
             Err(DeviceError::Command(error @ CommandError::Status { .. })) => {
@@ -143,8 +156,6 @@ impl Port {
         let context = NicVportContext::zeroed()
             .with_promisc_uc(self.promiscuous)
             .with_promisc_mc(self.promiscuous || self.all_multicast)
-        // The vport only notes it for others, and one that does not take it receives all the same.
-        // Source: Linux `mlx5e_set_mtu`.
             .with_promisc_all(self.promiscuous);
         modify_vport(control, field_select::PROMISC, context, &[])
     }
@@ -164,7 +175,34 @@ impl Port {
                 .with_allowed_list_size(list.len() as u32);
             modify_vport(control, field_select::ADDRESSES_LIST, context, &tail)?;
         }
+        if self.has_l2_table {
+            let entry = SetL2TableEntry::input()
+                .with_table_index(L2_ENTRY)
+                .with_mac_address(u64::from_be_bytes(padded(self.mac)));
+            l2_table(control.call(&entry).map(|_| ()))?;
+        }
         Ok(())
+    }
+
+    /// Takes the function's address out of the table of several hosts.
+    pub(crate) fn close(&self, control: &mut Control) -> Result<(), CommandError> {
+        if !self.has_l2_table {
+            return Ok(());
+        }
+        let entry = DeleteL2TableEntry::input().with_table_index(L2_ENTRY);
+        l2_table(control.call(&entry).map(|_| ()))
+    }
+}
+
+/// The answer about an entry of the table of several hosts. One that is refused is no reason to
+/// end: a card with one host needs none. Source: Linux `mlx5e_execute_l2_action`.
+fn l2_table(done: Result<(), CommandError>) -> Result<(), CommandError> {
+    match done {
+        Err(error @ CommandError::Status { .. }) => {
+            tracing::warn!(%error, "the table of the card's hosts stays as it is");
+            Ok(())
+        }
+        done => done,
     }
 }
 
@@ -213,12 +251,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_a_list_is_literal() {
-        let mac = MacAddr([0x02, 0, 0xab, 3, 4, 5]);
-        assert_eq!(padded(mac), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
-    }
-}
-    #[test]
     fn a_function_without_an_address_draws_a_local_unicast_one() {
         let permanent = MacAddr([0x98, 3, 0x9b, 1, 2, 3]);
         assert_eq!(own_mac(permanent, u64::MAX), permanent);
@@ -227,3 +259,9 @@ mod tests {
         assert_eq!(drawn, MacAddr([0xfe, 0x34, 0x56, 0x78, 0x9a, 0xbc]));
     }
 
+    #[test]
+    fn an_entry_of_a_list_is_literal() {
+        let mac = MacAddr([0x02, 0, 0xab, 3, 4, 5]);
+        assert_eq!(padded(mac), [0, 0, 0x02, 0, 0xab, 3, 4, 5]);
+    }
+}

@@ -182,6 +182,7 @@ impl Inner {
     ) -> Result<(), CommandError> {
         let made = &self.made;
         lock(&self.steering).destroy(control)?;
+        lock(&self.port).close(control)?;
         control.destroy(Kind::Tis, made.tisn)?;
         for index in registrations.mkeys().chain(made.keys.mkey_index) {
             control.destroy(Kind::Mkey, index)?;
@@ -510,7 +511,7 @@ impl Made {
         let keys = Keys::choose(control, pd, checked.config.key_mode)?;
         let tisc = Tisc::zeroed().with_transport_domain(transport_domain);
         let tisn = control.call(&CreateTis::input().with_ctx(tisc))?.tisn();
-        let port = Port::open(control, &checked.config)?;
+        let port = Port::open(control, &checked.config, &caps.hca)?;
         info.permanent_mac = port.permanent_mac;
         let limits = limits(&caps, &port);
         let made = Self { info, limits, caps, keys, pd, transport_domain, tisn, uar_page, eqn };

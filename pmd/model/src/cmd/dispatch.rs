@@ -5,7 +5,8 @@ use ferrocx_prm::syndrome::CommandStatus;
 
 use super::handler::{Exec, Handler};
 use super::{
-    basic, device, flow, memic, queues, registers, roce, transport, user, vport, work_queues,
+    basic, device, flow, l2_table, memic, queues, registers, roce, transport, user, vport,
+    work_queues,
 };
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::device::state::HcaState;
@@ -58,6 +59,7 @@ fn handler(opcode: Opcode, has_roce: bool) -> Option<Handler> {
         .or_else(|| transport::handler(opcode))
         .or_else(|| flow::handler(opcode))
         .or_else(|| vport::handler(opcode))
+        .or_else(|| l2_table::handler(opcode))
         .or_else(|| registers::handler(opcode))
         .or_else(|| user::handler(opcode))
         .or_else(|| roce::handler(opcode).filter(|_| has_roce))

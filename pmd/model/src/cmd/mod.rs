@@ -7,8 +7,9 @@
 //! - `queue` runs the entries that were rung, `deliver` reads and writes what they name.
 //! - `dispatch` finds the handler of an opcode; `handler` is what all handlers share.
 //! - Families of commands: `device` and `registers`; `basic` (UAR pages, domains, keys); `queues`
-//!   (EQ, CQ), `work_queues`, `transport`; `flow`, `fte`, `flow_counter`; `vport`; `roce`;
-//!   `user` and `umem` (user contexts, which DevX is made of); `memic` (memory of the device).
+//!   (EQ, CQ), `work_queues`, `transport`; `flow`, `fte`, `flow_counter`; `vport`, `l2_table`;
+//!   `roce`; `user` and `umem` (user contexts, which DevX is made of); `memic` (memory of the
+//!   device).
 //!
 //! Source: reference 2.1 to 2.4.
 
@@ -20,6 +21,7 @@ mod flow;
 mod flow_counter;
 mod fte;
 mod handler;
+mod l2_table;
 mod memic;
 pub(crate) mod queue;
 mod queues;

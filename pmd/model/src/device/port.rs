@@ -1,5 +1,7 @@
 //! The port and the NIC vport: link, MTU, addresses, counters.
 
+use std::collections::BTreeMap;
+
 use super::config::NicConfig;
 use super::congestion::Congestion;
 use crate::wire::Train;
@@ -223,6 +225,8 @@ pub struct Port {
     pub vport: Vport,
     /// Congestion control of RoCE.
     pub congestion: Congestion,
+    /// Entries of the table of several hosts.
+    pub l2_table: BTreeMap<u32, [u8; 6]>,
     /// Frames from the wire pass the embedded switch, which forwards by [`Vport::lets_in`].
     is_switched: bool,
 }
@@ -243,6 +247,7 @@ impl Port {
             speeds_admin: config.speeds,
             counters: PortCounters::default(),
             congestion: Congestion::default(),
+            l2_table: BTreeMap::new(),
             is_switched: config.identity.is_vf(),
             vport: Vport::new(config),
         }
