@@ -9,9 +9,7 @@ use ferrocx_core::{DeviceConfig, DeviceError, KeyMode, MacAddr};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::Identity;
 use ferrocx_model::fault::{CommandFault, Fault, FaultPlan};
-use ferrocx_pmd::{
-    Rss, RssConfig, RxQueue, RxQueueConfig, Striding, TxQueue, TxQueueConfig,
-};
+use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig, Striding, TxQueue, TxQueueConfig};
 use ferrocx_prm::caps::HcaCap;
 use ferrocx_prm::syndrome::CommandStatus;
 
@@ -75,8 +73,7 @@ fn virtual_function_receives_by_its_own_address_and_broadcast_from_the_start() {
 
 #[test]
 fn virtual_function_that_nobody_gave_an_address_draws_one() {
-    let config =
-        NicConfig { identity: Identity::ConnectX5Vf, mac: [0; 6], ..NicConfig::default() };
+    let config = NicConfig { identity: Identity::ConnectX5Vf, mac: [0; 6], ..NicConfig::default() };
     let bench = Bench::with(config, 2);
     let device = bench.device();
     let mac = device.mac();
@@ -282,6 +279,19 @@ fn the_manager_of_the_embedded_switch_says_which_frames_are_its_hosts() {
     let bench = Bench::with_caps(|cap| cap.with_eswitch_manager(true));
     bench.device().close().unwrap();
     assert_eq!(bench.nic().state().port.l2_table.len(), 0, "a table of one entry is none");
+}
+
+/// The model has none, so that it refuses what it is asked for.
+#[test]
+fn keys_ask_for_relaxed_ordering_where_the_device_has_it() {
+    for mode in [KeyMode::Physical, KeyMode::Translated] {
+        let bench = Bench::with_caps(|cap| cap.with_relaxed_ordering_write(true));
+        let opened = bench.open(&DeviceConfig { key_mode: Some(mode), ..config() });
+        let made = opened.and_then(|device| device.register_pool(&pool(64)));
+        assert!(made.is_err(), "{mode}");
+        let refusals = bench.refusals();
+        assert!(refusals[0].contains("relaxed_ordering"), "{refusals:?}");
+    }
 }
 
 /// Firmware whose clock is the real-time one refuses queues of the other. Source: DPDK

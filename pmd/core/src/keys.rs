@@ -30,6 +30,10 @@ pub(crate) struct Keys {
     /// The mkey behind it, for destroying.
     pub(crate) mkey_index: Option<u32>,
     pd: u32,
+    /// Writes to packet buffers may pass each other on PCIe, where the device can: its completions
+    /// pass none. Foreign memory is written in order, since a completion lies elsewhere. Source:
+    /// Linux `mlx5e_mkey_set_relaxed_ordering`.
+    relaxed_writes: bool,
     pub(crate) domains: KeyDomains,
     next_variant: AtomicU8,
 }
@@ -51,13 +55,14 @@ impl Keys {
         control: &mut Control,
         pd: u32,
         wanted: Option<KeyMode>,
+        relaxed_writes: bool,
     ) -> Result<Self, DeviceError> {
         let modes: &[KeyMode] = match &wanted {
             Some(mode) => std::slice::from_ref(mode),
             None => &[KeyMode::Reserved, KeyMode::Physical, KeyMode::Translated],
         };
         for mode in modes {
-            if let Some(keys) = Self::try_mode(control, pd, *mode)? {
+            if let Some(keys) = Self::try_mode(control, pd, *mode, relaxed_writes)? {
                 tracing::info!(%mode, lkey = format_args!("{:#010x}", keys.lkey), "buffer keys");
                 return Ok(keys);
             }
@@ -75,11 +80,13 @@ impl Keys {
         control: &mut Control,
         pd: u32,
         mode: KeyMode,
+        relaxed_writes: bool,
     ) -> Result<Option<Self>, DeviceError> {
-        let domains = KeyDomains { device: unique_domain(), pd: unique_domain() };
-        let next_variant = AtomicU8::new(FIRST_VARIANT + 1);
-        let keys =
-            |lkey, mkey_index| Some(Self { mode, lkey, mkey_index, pd, domains, next_variant });
+        let keys = |lkey, mkey_index| {
+            let domains = KeyDomains { device: unique_domain(), pd: unique_domain() };
+            let next_variant = AtomicU8::new(FIRST_VARIANT + 1);
+            Some(Self { mode, lkey, mkey_index, pd, relaxed_writes, domains, next_variant })
+        };
         Ok(match mode {
             KeyMode::Reserved => match control.reserved_lkey() {
                 Ok(0) => None,
@@ -88,7 +95,10 @@ impl Keys {
             },
             KeyMode::Physical => {
                 let variant = FIRST_VARIANT.into();
-                let mkc = local_mkc(AccessMode::PA, pd).with_length64(true).with_mkey_7_0(variant);
+                let mkc = local_mkc(AccessMode::PA, pd)
+                    .with_relaxed_ordering_write(relaxed_writes)
+                    .with_length64(true)
+                    .with_mkey_7_0(variant);
                 match control.create_mkey(mkc, &[]) {
                     Ok(index) => keys(key(index, variant), Some(index)),
                     Err(error) => refused(error).map(|()| None)?,
@@ -121,6 +131,7 @@ impl Keys {
         let mtts: Vec<u64> = pages.collect();
         let variant = self.variant().into();
         let mkc = local_mkc(AccessMode::MTT, self.pd)
+            .with_relaxed_ordering_write(self.relaxed_writes && !is_foreign)
             .with_mkey_7_0(variant)
             .with_start_addr(mapping.iova())
             .with_len(len)

@@ -508,7 +508,8 @@ impl Made {
         control.eq = Some(eq);
         let pd = control.call(&AllocPd::input())?.pd();
         let transport_domain = control.call(&AllocTransportDomain::input())?.transport_domain();
-        let keys = Keys::choose(control, pd, checked.config.key_mode)?;
+        let relaxed = caps.hca.relaxed_ordering_write();
+        let keys = Keys::choose(control, pd, checked.config.key_mode, relaxed)?;
         let tisc = Tisc::zeroed().with_transport_domain(transport_domain);
         let tisn = control.call(&CreateTis::input().with_ctx(tisc))?.tisn();
         let port = Port::open(control, &checked.config, &caps.hca)?;

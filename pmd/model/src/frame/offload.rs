@@ -280,8 +280,10 @@ impl Tso {
         self.header_bytes + self.payload_of(index).1
     }
 
-    /// Turns the original header at the front of `frame` into that of segment `index`. The checksums
-    /// of IP and of TCP or UDP are put in where they are asked for; else what stands there stays.
+    /// Turns the original header at the front of `frame` into that of segment `index`.
+    ///
+    /// The checksums of IP and of TCP or UDP are put in if `l3` and `l4` ask for them; else what
+    /// stands there stays.
     ///
     /// # Shape
     /// `frame` is the header followed by exactly the payload of [`Tso::payload_of`].

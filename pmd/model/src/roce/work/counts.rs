@@ -10,8 +10,8 @@ pub struct RoceDrops {
     /// No queue pair has this number, or it does not receive; or it is a member of a group whose
     /// other members were as much work as a step does.
     pub no_queue: u64,
-    /// The IP addresses or GIDs are not those of the connection, or the destination of a datagram is
-    /// none of this port's; or another version of RoCE.
+    /// The IP addresses or GIDs are not those of the connection, or the destination of a datagram
+    /// is none of this port's; or another version of RoCE.
     pub address: u64,
     /// Another transport service than the queue pair's.
     pub transport: u64,
