@@ -9,13 +9,32 @@ use ferrocx_verbs_lite::{DeviceCaps, QpType};
 use super::Errno;
 use super::batch::{Batch, Data, Request};
 use super::pair::Pair;
-use super::qp::has_room_for_windows;
-use super::window::check_binding;
-use super::wr::operations;
+use super::window::{check_binding, has_room_for_windows};
 use crate::abi::{ibv_sge, wr_op};
 
 /// Bytes of an atomic.
 const ATOMIC_BYTES: u32 = 8;
+
+/// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`: each at the
+/// place that is its number.
+pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
+    const WRITE: u64 = 1 | 1 << 1;
+    const SEND: u64 = 1 << 2 | 1 << 3;
+    const FRAME: u64 = 1 << 2;
+    const READ_ATOMIC: u64 = 1 << 4 | 1 << 5 | 1 << 6;
+    const LOCAL_INV: u64 = 1 << 7;
+    const BIND_MW: u64 = 1 << 8;
+    const SEND_INV: u64 = 1 << 9;
+    let keys = if caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) { LOCAL_INV } else { 0 };
+    let windows = if caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) { BIND_MW } else { 0 };
+    match service {
+        QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV | keys | windows,
+        QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
+        QpType::Uc => WRITE | SEND,
+        QpType::Raw => FRAME,
+        _ => SEND,
+    }
+}
 
 /// Whether a reliable connection takes a request of this operation whatever it says.
 pub(super) const fn is_plain(opcode: i32) -> bool {

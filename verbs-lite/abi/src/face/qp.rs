@@ -18,6 +18,7 @@ use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
 use super::rules::Rules;
 use super::srq::SharedQueue;
+use super::window::has_room_for_windows;
 use super::wr;
 use super::xrc::{XrcDomain, find_target};
 use super::{Errno, give_out, number, object, take_back, tried};
@@ -37,15 +38,6 @@ pub(super) fn service(qp_type: c_int) -> Result<QpType, Errno> {
         qpt::RAW_PACKET => Ok(QpType::Raw),
         _ => Err(Errno::NOT_SUPPORTED),
     }
-}
-
-/// Requests of the longest queue that has room for bindings of windows: a ring has 2^15 blocks, a
-/// binding takes three.
-const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
-
-/// Whether a queue pair of such sizes takes requests that bind windows and end keys.
-pub(super) fn has_room_for_windows(cap: &ibv_qp_cap) -> bool {
-    cap.max_send_wr <= MAX_WR_WITH_WINDOWS
 }
 
 /// The sizes of a queue pair in verbs-lite's words, where nothing is of size 0.

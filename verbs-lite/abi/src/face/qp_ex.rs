@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 
 use super::context::Context;
 use super::qp::{create, create_target, service};
-use super::{Errno, object, work, wr};
+use super::{Errno, check, object, work};
 use crate::abi::{ibv_context, ibv_qp, ibv_qp_init_attr, ibv_qp_init_attr_ex, qpt};
 
 pub(super) unsafe extern "C" fn create_qp_ex(
@@ -50,7 +50,7 @@ pub(super) unsafe extern "C" fn create_qp_ex(
     let ops = if has(SEND_OPS) { init.send_ops_flags } else { 0 };
     let is_known = init.comp_mask & !(PD | CREATE_FLAGS | SEND_OPS) == 0
         && (!has(CREATE_FLAGS) || init.create_flags == 0)
-        && service(init.qp_type).is_ok_and(|service| ops & !wr::operations(service, caps) == 0);
+        && service(init.qp_type).is_ok_and(|service| ops & !check::operations(service, caps) == 0);
     if !is_known {
         return object(Err(Errno::NOT_SUPPORTED));
     }

@@ -13,7 +13,9 @@ use super::life::User;
 use super::memory::{self, Domain};
 use super::pair::{Pair, flags_of};
 use super::{Errno, give_out, object, take_back, tried};
-use crate::abi::{access, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_send_wr, wr_bind_mw, wr_op};
+use crate::abi::{
+    access, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_qp_cap, ibv_send_wr, wr_bind_mw, wr_op,
+};
 
 #[repr(C)]
 struct Window {
@@ -48,6 +50,15 @@ pub(super) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     tried!(window.mw.dealloc().map_err(Errno::from));
     drop(promised!(take_back::<Window, _>(mw)));
     0
+}
+
+/// Requests of the longest queue that has room for bindings of windows: a ring has 2^15 blocks, a
+/// binding takes three.
+const MAX_WR_WITH_WINDOWS: u32 = (1 << 15) / 3;
+
+/// Whether a queue pair of such sizes takes requests that bind windows and end keys.
+pub(super) fn has_room_for_windows(cap: &ibv_qp_cap) -> bool {
+    cap.max_send_wr <= MAX_WR_WITH_WINDOWS
 }
 
 /// Checks that a region lets a window be bound so; `None` for one that is ended.

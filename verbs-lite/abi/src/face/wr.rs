@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ferrocx_verbs_lite::{DeviceCaps, QpType, SendFlags};
+use ferrocx_verbs_lite::{QpType, SendFlags};
 
 use super::Errno;
 use super::batch::{Batch, Data, Request};
@@ -318,27 +318,6 @@ unsafe extern "C" fn wr_complete(face: *mut ibv_qp_ex) -> c_int {
 
 unsafe extern "C" fn wr_abort(face: *mut ibv_qp_ex) {
     promised!(is_building(face)).store(false, Ordering::Release);
-}
-
-/// The operations that a service has, as bits of `enum ibv_qp_create_send_ops_flags`: each at the
-/// place that is its number.
-pub(super) fn operations(service: QpType, caps: DeviceCaps) -> u64 {
-    const WRITE: u64 = 1 | 1 << 1;
-    const SEND: u64 = 1 << 2 | 1 << 3;
-    const FRAME: u64 = 1 << 2;
-    const READ_ATOMIC: u64 = 1 << 4 | 1 << 5 | 1 << 6;
-    const LOCAL_INV: u64 = 1 << 7;
-    const BIND_MW: u64 = 1 << 8;
-    const SEND_INV: u64 = 1 << 9;
-    let keys = if caps.contains(DeviceCaps::MEM_MGT_EXTENSIONS) { LOCAL_INV } else { 0 };
-    let windows = if caps.contains(DeviceCaps::MEM_WINDOW_TYPE_2) { BIND_MW } else { 0 };
-    match service {
-        QpType::Rc => WRITE | SEND | READ_ATOMIC | SEND_INV | keys | windows,
-        QpType::XrcSend => WRITE | SEND | READ_ATOMIC | SEND_INV,
-        QpType::Uc => WRITE | SEND,
-        QpType::Raw => FRAME,
-        _ => SEND,
-    }
 }
 
 /// The functions of a queue pair.

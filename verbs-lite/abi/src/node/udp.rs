@@ -23,6 +23,7 @@ use rustix::net::{
 };
 
 use super::address::{Address, mac_of};
+use crate::face::life::Kept;
 
 /// Port of RoCEv2.
 const ROCE_PORT: u16 = 4791;
@@ -45,6 +46,9 @@ const TOS: u8 = 2;
 const PROTOCOL: u8 = 17;
 /// Bytes that the system is asked to keep for a socket.
 const BUFFER_BYTES: usize = 4 << 20;
+
+/// The socket of an address, which no child has.
+pub(super) type Socket = Kept<UdpSocket>;
 
 /// What became of a frame.
 pub(super) enum Sent {

@@ -17,15 +17,13 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferrocx_model::roce::bth::Op;
 use ferrocx_model::wire::{Fcs, MAX_FRAME_BYTES, Received, Wire};
-
-use crate::face::life::Kept;
 
 use super::address::{Address, ip_of, mac_of, port_behind};
 use super::groups::Groups;
@@ -57,7 +55,7 @@ pub(crate) struct Sockets {
     pub(crate) address: Address,
     local: LocalSocket,
     /// `None` where another program has the port, rdma_rxe for one: then this machine is all.
-    remote: Option<Kept<UdpSocket>>,
+    remote: Option<udp::Socket>,
     pub(super) groups: Groups,
     /// The rings of the wire, for whoever sleeps until something comes.
     rings: Mutex<Rings>,
@@ -82,7 +80,7 @@ impl Sockets {
     pub(crate) fn bind(address: Address) -> io::Result<Self> {
         let local = LocalSocket::bind(address.ip)?;
         let remote = match udp::bind(&address) {
-            Ok(socket) => Some(Kept::new(socket)),
+            Ok(socket) => Some(udp::Socket::new(socket)),
             Err(error) if address.ip.is_loopback() && error.kind() == ErrorKind::AddrInUse => None,
             Err(error) => return Err(error),
         };
