@@ -29,8 +29,7 @@ impl RxRing {
     }
 
     /// Passes over packets that the device could not deliver, at most `most` of them; the buffers
-    /// of their work requests are posted again. `strides` are those of a striding queue. `false`
-    /// after a fault.
+    /// of their work requests are posted again. `strides` are those of a striding queue.
     #[cold]
     #[inline(never)]
     pub(super) fn pass_over(
@@ -38,7 +37,7 @@ impl RxRing {
         packets: Undelivered,
         most: u32,
         mut strides: Option<&mut Strides>,
-    ) -> bool {
+    ) {
         let Undelivered { wqe_counter, byte_cnt, is_block } = packets;
         let expected = self.ring.ci as u16;
         // Of a striding queue a completion names a stride, or the request: sources differ.
@@ -54,7 +53,6 @@ impl RxRing {
             }
         }
         self.cq.tell();
-        self.stats.fault.is_none()
     }
 
     /// Passes over one of them.
@@ -172,9 +170,7 @@ impl RxRing {
             }
             let cqe = self.cq.ring.at(self.cq.ci);
             let last = cqe.load_acquire_be32::<{ Cqe64::OWNER.offset }>();
-            let most = self.ring.outstanding();
-            // Packets that were passed over open no block.
-            if !self.take_title(last, self.ring.ci as u16, most, None) || !self.mini.is_active() {
+            if !self.take_title(last, self.ring.ci as u16, self.ring.outstanding(), None) {
                 return None;
             }
         }

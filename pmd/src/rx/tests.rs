@@ -151,7 +151,9 @@ fn a_striding_queue_steps_over_packets_that_were_not_delivered() {
         }
         next = (next + 8) % Striding::STRIDES;
         let mut out = Burst::new();
-        while fixture.rx.rx_burst(&mut out) != 0 {}
+        for _ in 0..4 {
+            fixture.rx.rx_burst(&mut out);
+        }
         assert_eq!(fixture.rx.fault(), None, "round {round}");
         assert_eq!((out.len(), fixture.rx.stats().errors), (2, 2 * (round + 1)), "round {round}");
     }
