@@ -295,7 +295,7 @@ mod tests {
         );
         let config = config.unwrap();
         assert_eq!(needed_bytes(&config, HUGEPAGE), (64 * 4 + 8 + 2) << 20);
-        assert_eq!(needed_bytes(&config, PAGE), (64 * 3 << 19) + (8 << 20) + 4096);
+        assert_eq!(needed_bytes(&config, PAGE), ((64 * 3) << 19) + (8 << 20) + 4096);
         let few = Host { hugepages_2m_free: 132, ..HOST };
         assert!(matches!(memory(&config, &few)[..], [Finding::Could(_)]));
         let enough = Host { hugepages_2m_free: 133, ..HOST };
