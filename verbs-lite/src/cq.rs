@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use arrayvec::ArrayVec;
 use ferrocx_bus::Slot;
 use ferrocx_core::{Armer, CompletionEvents, CqAttr, CqRing, Handle, Notify};
-use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe};
+use ferrocx_prm::cqe::{Cqe64, CqeOpcode, ErrCqe, l3_hdr_type};
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use crate::context::{ContextCore, RdmaContext};
@@ -67,6 +67,9 @@ pub struct Cq {
     /// Polls that found nothing.
     idle_polls: u32,
 }
+
+/// The bits of a service level that say what header a datagram has. Source: reference 6.7.
+const NETWORK_HDR_TYPE: u8 = (l3_hdr_type::IPV6 | l3_hdr_type::IPV4) as u8;
 
 impl RdmaContext {
     /// Makes a completion queue of at least `entries`, rounded up to a power of two: one for each
@@ -475,8 +478,7 @@ impl Completion {
             imm: has_imm.then_some(word),
             invalidated: invalidates.then(|| InvalidatedRkey::new(Rkey(word), self.source.device)),
             source_qpn: Cqe64::RQPN.get(flags),
-            // The upper two bits of the field are none of it. Source: reference 6.7.
-            network_hdr_type: Cqe64::SL.get(flags) as u8 & 3,
+            network_hdr_type: Cqe64::SL.get(flags) as u8 & NETWORK_HDR_TYPE,
             has_grh: Cqe64::GRH.get(flags) != 0,
             is_solicited: self.head.is_solicited(),
             ip_csum_ok: types & CHECKSUMS_OK == CHECKSUMS_OK && Cqe64::L3_HDR_TYPE.get(types) != 0,

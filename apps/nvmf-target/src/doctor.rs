@@ -172,7 +172,8 @@ fn memory(config: &Config, host: &Host) -> Vec<Finding> {
     }
     if let Some(limit) = host.memlock_bytes.filter(|limit| *limit < locked && !host.root) {
         found.push(Finding::Wrong(format!(
-            "{limit} bytes may be locked, and {locked} are wanted; raise `ulimit -l` or LimitMEMLOCK="
+            "{limit} bytes may be locked, and {locked} are wanted; raise `ulimit -l` or \
+             LimitMEMLOCK="
         )));
     }
     found

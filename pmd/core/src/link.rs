@@ -49,8 +49,10 @@ fn own_mac(permanent: MacAddr, random: u64) -> MacAddr {
     if permanent != MacAddr::default() {
         return permanent;
     }
+    const GROUP: u8 = 1;
+    const LOCAL: u8 = 2;
     let [_, _, mut mac @ ..] = random.to_be_bytes();
-    mac[0] = mac[0] & !3 | 2;
+    mac[0] = mac[0] & !GROUP | LOCAL;
     MacAddr(mac)
 }
 

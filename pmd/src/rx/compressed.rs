@@ -238,9 +238,9 @@ impl RxRing {
     }
 
     /// Looks at a completion that is not the expected one, of which no more than `most` can be
-    /// together; `strides` are those of a striding queue. Opens a block, or answers `false`: nothing
-    /// has come, or a fault, or packets that could not be delivered, which are passed over: one
-    /// completion of them a call, for a device may write more of them as fast as they are taken.
+    /// together; `strides` are those of a striding queue. Opens a block, or answers `false`:
+    /// nothing has come, or a fault, or packets that could not be delivered, which are passed over:
+    /// one completion of them a call, for a device may write more as fast as they are taken.
     pub(super) fn take_title(
         &mut self,
         last: u32,

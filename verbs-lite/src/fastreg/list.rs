@@ -81,7 +81,7 @@ impl ListLayout {
 
     /// Entries of a list at most: requests count its 16-byte units with 16 bits, in fours.
     pub(crate) fn most(self) -> u32 {
-        (u32::from(u16::MAX) - 3) << 1 >> self.log_words()
+        ((u32::from(u16::MAX) - 3) * 2) >> self.log_words()
     }
 
     /// Whether lists of one can be bound to keys of the other: page sizes may differ.

@@ -83,8 +83,8 @@ impl MrChanger {
     /// # Errors
     ///
     /// [`VerbsError::Unsupported`] for a region that [buffers](Mr::buf), other handles or windows
-    /// hold, whose key is shared or whose pieces lie apart, for another
-    /// [`Access::ZERO_BASED`] or [`Access::RELAXED_ORDERING`], and for rights to atomics that the device cannot change;
+    /// hold, whose key is shared or whose pieces lie apart, for another [`Access::ZERO_BASED`] or
+    /// [`Access::RELAXED_ORDERING`], and for rights to atomics that the device cannot change;
     /// [`VerbsError::RemoteWithoutLocalWrite`], [`VerbsError::OtherDevice`]: the region is as it
     /// was. After [`VerbsError::NotChanged`] it may have its former rights or those asked for.
     #[doc(alias = "ibv_rereg_mr")]

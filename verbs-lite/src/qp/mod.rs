@@ -56,6 +56,7 @@ mod xrc;
 
 use std::sync::Arc;
 
+use ferrocx_core::wq::REAL_TIME_ONLY;
 use ferrocx_core::wq::{RecvRing, SendRing};
 use ferrocx_core::{Event, Kind, Uar, page_list};
 use ferrocx_prm::Layout;
@@ -519,6 +520,8 @@ impl Plan<'_> {
     fn make(&self, st: u32) -> Result<(SendRing, Option<RecvRing>, Objects), VerbsError> {
         let &Self { pd, uar, ends, sizes, config } = self;
         let device = pd.core.device();
+        // One that changes keys is made as Linux's driver makes its own, and has a domain from INIT
+        // on. Source: Linux 6.12 `create_kernel_qp`.
         let is_of_keys = st == service::REG_UMR;
         let has_rq = ends.recv_share.is_some() && !is_of_keys;
         let rq_bytes = if has_rq { sizes.recv.bytes() } else { 0 };
@@ -528,8 +531,10 @@ impl Plan<'_> {
         let qpc = Qpc::zeroed()
             .with_st(st)
             .with_pm_state(PM_STATE_MIGRATED)
+            .with_latency_sensitive(is_of_keys)
+            .with_pd(if is_of_keys { 0 } else { pd.number() })
             .with_log_sq_size(u32::from(sizes.log_sq_blocks))
-            .with_ts_format(u32::from(pd.core.roce.qp_ts_format() != 0))
+            .with_ts_format(u32::from(pd.core.roce.qp_ts_format() == REAL_TIME_ONLY))
             .with_rlky(pd.core.lkey.is_some())
             .with_uar_page(uar.page())
             .with_user_index(config.user_index)
@@ -537,12 +542,6 @@ impl Plan<'_> {
             .with_cqn_snd(ends.cqns[0])
             .with_cqn_rcv(ends.cqns[1])
             .with_dbr_addr(record.iova());
-        // The queue pair that changes keys is made as Linux's driver makes its own: it has a domain
-        // from INIT on. Source: Linux 6.12 `create_kernel_qp`.
-        let qpc = match is_of_keys {
-            true => qpc.with_latency_sensitive(true),
-            false => qpc.with_pd(pd.number()),
-        };
         let qpc = match (&ends.srq, &ends.xrcd) {
             (Some(srq), _) => qpc.with_rq_type(rq_type::SHARED).with_srqn_rmpn_xrqn(srq.number()),
             (None, Some(xrcd)) => {

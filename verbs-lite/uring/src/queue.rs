@@ -83,8 +83,9 @@ impl Queue {
         self.ring.submitter().register_files_update(place, &[fd.unwrap_or(-1)]).map(drop)
     }
 
-    /// Puts a request in, of a write what is behind its first `moved` bytes. The submission ring has a place for each request that its owner holds,
-    /// so it is full only while the kernel was not told; then it is told.
+    /// Puts a request in, of a write what is behind its first `moved` bytes. The submission ring
+    /// has a place for each request that its owner holds, so it is full only while the kernel was
+    /// not told; then it is told.
     pub(crate) fn push(&mut self, target: Target, name: u64, request: &Request, moved: u32) {
         let (fd, flags) = match target {
             Target::Fd(fd) => (fd, squeue::Flags::empty()),

@@ -9,8 +9,8 @@ pub struct Settings {
     pub entries: u16,
     /// Bytes of data in a command capsule: 4096 to 16384.
     pub in_capsule_bytes: u32,
-    /// log2 of the largest transfer in pages of 4 KiB: 1 to 8. Hosts are told it as MDTS, of which 0
-    /// is no limit. Source: reference 10.2.4.
+    /// log2 of the largest transfer in pages of 4 KiB: 1 to 8. Hosts are told it as MDTS, of which
+    /// 0 is no limit. Source: reference 10.2.4.
     pub mdts: u8,
     /// I/O queues of a controller: 1 to 128.
     pub io_queues: u16,

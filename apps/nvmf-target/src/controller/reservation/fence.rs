@@ -2,9 +2,9 @@
 //! Abort when nothing of the preempted is under way.
 //!
 //! Cores check commands by copies of what is offered. Until each has the new one, a host that was
-//! told of a change could find the rules of before at another core: its own Write refused, or one of
-//! somebody whom it has preempted accepted. A core says so at its look at the clock, so an answer
-//! takes some 20 ms more where there are several.
+//! told of a change could find the rules of before at another core: its own Write refused, or one
+//! of somebody whom it has preempted accepted. A core says so at its look at the clock, so an
+//! answer takes some 20 ms more where there are several.
 //!
 //! Their commands that come are refused from the change on. Those that had begun before it may
 //! still land in the namespace: each core says when it has none of them any more, and ends the
