@@ -385,12 +385,10 @@ fn enable_roce(device: &Device, on: bool) -> Result<(), VerbsError> {
 /// The GUID of a function, or one made of its MAC address where the device has none, as of a VF
 /// whose administrator gave it no address: Linux's connection manager tells peers by it alone
 /// (`cm_insert_remote_id`), so two such functions would take each other's connections down.
-/// Source: RFC 4291, appendix A (EUI-64).
+/// Source: RFC 4291, appendix A (EUI-64), as in the link-local address.
 fn node_guid(given: u64, mac: MacAddr) -> u64 {
-    const UNIVERSAL: u8 = 2;
-    let MacAddr([first, b, c, d, e, f]) = mac;
-    let made = u64::from_be_bytes([first ^ UNIVERSAL, b, c, 0xff, 0xfe, d, e, f]);
-    if given == 0 { made } else { given }
+    let [_, _, _, _, _, _, _, _, made @ ..] = Gid::link_local(mac).0;
+    if given == 0 { u64::from_be_bytes(made) } else { given }
 }
 
 fn attributes(device: &Device, lkey: Option<u32>) -> Result<DeviceAttr, VerbsError> {

@@ -175,9 +175,7 @@ impl Vport {
             admin_state: 2,
         }
     }
-}
 
-impl Vport {
     /// Whether the embedded switch forwards a frame to a virtual function that the host trusts:
     /// what promiscuous modes say, and addresses of the lists, among which the function's own and
     /// broadcast have to be. `promisc_uc` alone changes nothing.

@@ -122,7 +122,7 @@ fn is_inline(qp: &Qp, env: &Env<'_>, request: &Request<SendJob>) -> bool {
     let job = &request.job;
     let fits = match request.kind {
         Kind::Read => true,
-        Kind::Atomic => !env.host_order && !is_masked(opcode(job)),
+        Kind::Atomic => !env.caps.host_order_atomics() && !is_masked(opcode(job)),
         Kind::Push | Kind::Local => false,
     };
     let is_signaled = job.ctrl.ce() >= CompletionMode::ALWAYS.0;
@@ -147,7 +147,7 @@ fn take_answer(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>, (index, number
     let result = if request.kind == Kind::Atomic {
         let original = frame.header.original;
         // Source: reference 6.12, "Atomic results".
-        let bytes = match (job.operands.size, env.host_order) {
+        let bytes = match (job.operands.size, env.caps.host_order_atomics()) {
             // The order can be chosen for eight bytes only. Source: UCX, `ext_atomic_arg_sizes_be`.
             (Size::Four, _) => &original.to_be_bytes()[4..],
             (Size::Eight, true) => &original.to_le_bytes()[..],

@@ -9,6 +9,7 @@ use ferrocx_prm::eqe::EventType;
 use ferrocx_prm::syndrome::CqeSyndrome;
 
 use super::counts::{InlineCounts, KeyCounts, RoceDrops};
+use crate::device::caps::Caps;
 use crate::device::port::Port;
 use crate::objects::mkey::MkeyTable;
 use crate::objects::{InlineData, QCounter, Qp, Rmp, RoceCounters, RoceGid, Table, XrcSrq};
@@ -39,10 +40,8 @@ pub(super) struct Env<'a> {
     pub(super) inline_counts: &'a mut InlineCounts,
     pub(super) effects: &'a mut Vec<Effect>,
     pub(super) now_ns: u64,
-    /// Atomics are in the byte order of the host.
-    pub(super) host_order: bool,
-    /// Whether the driver chooses the UDP ports that packets come from.
-    pub(super) takes_udp_ports: bool,
+    /// What the driver has set: byte order of atomics, UDP ports of packets.
+    pub(super) caps: &'a Caps,
 }
 
 impl Env<'_> {

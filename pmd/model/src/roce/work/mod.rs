@@ -92,8 +92,6 @@ impl Roce {
     ) -> Option<R> {
         let mut effects = std::mem::take(&mut self.effects);
         let state = &mut *ctx.state;
-        let host_order = state.caps.host_order_atomics();
-        let takes_udp_ports = state.caps.takes_udp_ports();
         let objects = &mut state.objects;
         let qp = objects.qps.get_mut(qpn)?;
         let mut env = Env {
@@ -111,8 +109,7 @@ impl Roce {
             inline_counts: &mut self.inline_counts,
             effects: &mut effects,
             now_ns: ctx.now_ns,
-            host_order,
-            takes_udp_ports,
+            caps: &state.caps,
         };
         let result = work(qp, &mut env, &mut self.loopback);
         for effect in effects.drain(..) {

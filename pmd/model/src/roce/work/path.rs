@@ -37,7 +37,7 @@ pub(super) fn connected_path(qp: &Qp, env: &Env<'_>) -> Option<Path> {
 /// The UDP source port that a driver asks for, if it may choose any, or the device's own.
 fn source_port(env: &Env<'_>, asked: u32, own: u16) -> u16 {
     let asked = low16(asked.into());
-    if env.takes_udp_ports && asked != 0 { asked } else { own }
+    if asked != 0 && env.caps.takes_udp_ports() { asked } else { own }
 }
 
 /// UDP source port of a connection without one. Source: reference 7.9.

@@ -456,7 +456,8 @@ fn change(env: &Env<'_>, header: &Header, iova: u64) -> Result<u64, DmaFault> {
         })?;
         return Ok(four(original));
     }
-    let order = |value: u64| if env.host_order { value.swap_bytes() } else { value };
+    let is_host_order = env.caps.host_order_atomics();
+    let order = |value: u64| if is_host_order { value.swap_bytes() } else { value };
     env.mem.fetch_update_be64(iova, |old| order(update(order(old)))).map(order)
 }
 
