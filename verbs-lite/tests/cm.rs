@@ -390,13 +390,13 @@ fn ids_without_queue_pairs_lead_those_of_others() {
     world.until(|| matches!(passive.end(), Some(End::ByPeer(_))).then_some(()));
     world.until(|| matches!(active.end(), Some(End::ByUs)).then_some(()));
     // A refusal is seen at the other end, with what was said.
-    let active = world.a.ask(Qpn(0x77), world.address(), None, &USUAL).unwrap();
-    world.until(|| listener.poll()).into_id().reject(b"no");
-    let end = world.until(|| active.end());
-    let End::Rejected { reason: RejectReason::CONSUMER_DEFINED, private_data } = end else {
-        panic!("{end}")
-    };
-    assert_eq!(private_data[..3], *b"no\0");
+    for why in [RejectReason::CONSUMER_DEFINED, RejectReason::VENDOR_OPTION_NOT_SUPPORTED] {
+        let active = world.a.ask(Qpn(0x77), world.address(), None, &USUAL).unwrap();
+        world.until(|| listener.poll()).into_id().reject(why, b"no");
+        let end = world.until(|| active.end());
+        let End::Rejected { reason, private_data } = end else { panic!("{end}") };
+        assert_eq!((reason, &private_data[..3]), (why, &b"no\0"[..]));
+    }
     world.two.world.assert_clean();
 }
 

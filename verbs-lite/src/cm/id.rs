@@ -147,10 +147,11 @@ impl ConnId {
     }
 
     /// Says no to a request, or to an acceptance, with at most 148 bytes for the peer's program;
-    /// more are left out.
+    /// more are left out. [`RejectReason::CONSUMER_DEFINED`] is a program's own reason.
     #[doc(alias = "rdma_reject")]
-    pub fn reject(&self, private_data: &[u8]) {
-        let (id, reason) = (self.held.id, RejectReason::CONSUMER_DEFINED);
+    #[doc(alias = "rdma_reject_ece")]
+    pub fn reject(&self, reason: RejectReason, private_data: &[u8]) {
+        let id = self.held.id;
         self.held.manager.with(|engine, now| engine.reject(id, reason, private_data, now));
     }
 

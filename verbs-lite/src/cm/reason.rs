@@ -44,6 +44,8 @@ reasons! {
     CONSUMER_DEFINED = 28, "the program at the other end refused; its private data may say why";
     INVALID_RNR_RETRY = 29, "the peer does not take this RNR retry count";
     INVALID_CLASS_VERSION = 31, "the peer speaks another version of the protocol";
+    VENDOR_OPTION_NOT_SUPPORTED = 35,
+        "the program at the other end does not take the options of its vendor that we offer";
 }
 
 impl fmt::Display for RejectReason {

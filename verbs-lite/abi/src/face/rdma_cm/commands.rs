@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use ferrocx_verbs_lite::cm::{CmError, ConnParams, State};
+use ferrocx_verbs_lite::cm::{CmError, ConnParams, RejectReason, State};
 use ferrocx_verbs_lite::{Gid, Path, Qpn, RtrAttr, RtsAttr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -370,9 +370,17 @@ impl Service {
 
     fn reject(&self, command: &rdma_ucm_reject) -> Result<(), Errno> {
         let private_data = said(&command.private_data, command.private_data_len, REFUSAL_BYTES)?;
+        // What a program may say, and what it says without a reason. Source: Linux `ucma.c`,
+        // `ucma_reject`. Of a datagram service there is but one refusal.
+        let reason = match RejectReason(command.reason.into()) {
+            RejectReason(0) => RejectReason::CONSUMER_DEFINED,
+            reason @ (RejectReason::CONSUMER_DEFINED
+            | RejectReason::VENDOR_OPTION_NOT_SUPPORTED) => reason,
+            _ => return Err(Errno::INVALID),
+        };
         self.with(command.id, |id| {
             match &id.life {
-                Life::Conn(conn) => conn.reject(private_data),
+                Life::Conn(conn) => conn.reject(reason, private_data),
                 Life::Asked(asked) => asked.reject(private_data),
                 _ => return Err(Errno::INVALID),
             }
