@@ -361,7 +361,8 @@ mod tests {
                 // SAFETY: the whole storage, which nobody else uses.
                 unsafe { copy_out(base, &mut all) };
                 assert_eq!(&all[start..start + len], &src[..]);
-                assert!(all[..start].iter().chain(&all[start + len..]).all(|&b| b == 0xa5));
+                assert_eq!(all[..start], [0xa5; 256][..start]);
+                assert_eq!(all[start + len..], [0xa5; 256][start + len..]);
             }
         }
     }
@@ -397,7 +398,8 @@ mod tests {
                     copy_out(base.add(start), &mut back);
                 }
                 assert_eq!(back, src);
-                assert!(memory[..start].iter().chain(&memory[start + len..]).all(|&b| b == 0xa5));
+                assert_eq!(memory[..start], [0xa5; 64][..start]);
+                assert_eq!(memory[start + len..], [0xa5; 64]);
             }
         }
     }

@@ -774,7 +774,7 @@ fn nothing_reaches_memory_after_unmap() {
         }
         let mut bytes = vec![0; 4096];
         memory.copy_out(0, &mut bytes).expect("in range");
-        assert!(bytes.iter().all(|&byte| byte == 0));
+        assert!(bytes == [0; 4096]);
     }
     stop.store(true, Ordering::Relaxed);
     let (hits, _) = writer.join().expect("no panic");
