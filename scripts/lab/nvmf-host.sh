@@ -40,15 +40,15 @@ asked() {
 
 # mixed NSID: data of all sizes and depths, on the disk itself.
 mixed() {
-    local namespace
-    namespace=$(disk "$1")
-    fio_verify "$1-small" "$namespace" --rw=randwrite --bsrange=512-16k --iodepth=128 --size=8M
-    fio_verify "$1-large" "$namespace" --rw=randwrite --bsrange=64k-1M --iodepth=4 --size=32M
-    fio_verify "$1-mixed" "$namespace" --rw=randrw --bsrange=512-1M --iodepth=16 --size=24M \
-        --serialize_overlap=1
-    fio_verify "$1-jobs" "$namespace" --rw=randwrite --bs=4k --iodepth=32 --size=4M --numjobs=4 \
-        --offset_increment=8M
-    fio_verify "$1-sync" "$namespace" --rw=write --bs=4k --iodepth=1 --size=1M --fsync=16
+    local small=(--rw=randwrite --bsrange=512-16k --iodepth=128 --size=8M)
+    local large=(--rw=randwrite --bsrange=64k-1M --iodepth=4 --size=32M)
+    local both=(--rw=randrw --bsrange=512-1M --iodepth=16 --size=24M --serialize_overlap=1)
+    local four=(--rw=randwrite --bs=4k --iodepth=32 --size=4M --numjobs=4 --offset_increment=8M)
+    local sync=(--rw=write --bs=4k --iodepth=1 --size=1M --fsync=16)
+    # In one fio, whose start takes seconds in a guest.
+    fio_verify "$1-small" "$(disk "$1")" "${small[@]}" --name=large --stonewall "${large[@]}" \
+        --name=both --stonewall "${both[@]}" --name=four --stonewall "${four[@]}" \
+        --name=sync --stonewall "${sync[@]}"
 }
 
 # filed NSID: a file system, and what was put into it.

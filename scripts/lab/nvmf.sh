@@ -63,12 +63,13 @@ connect() {
     until_true 30 has_disk 1 || { cat /run/target.log; dmesg | tail; fail 'no disk appeared'; }
 }
 
-# fio_verify NAME FILE OPTION...: writes with checksums, reads back, compares.
+# fio_verify NAME FILE OPTION...: writes with checksums, reads back, compares. An option --name
+# begins another such job, behind the one before it where it has --stonewall.
 fio_verify() {
     local name=$1 file=$2
     shift 2
-    check fio --name="$name" --filename="$file" --verify=crc32c --do_verify=1 --verify_fatal=1 \
-        --ioengine=libaio --direct=1 --output="/host/fio-$name.log" "$@"
+    check fio --filename="$file" --verify=crc32c --do_verify=1 --verify_fatal=1 \
+        --ioengine=libaio --direct=1 --output="/host/fio-$name.log" --name="$name" "$@"
 }
 
 # filled DEVICE FILES [KIND]: a file system on it, ext4 or xfs, mounted, with a copy of these files.
