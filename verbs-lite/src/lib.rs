@@ -43,7 +43,8 @@
 //!
 //! # What it does not do
 //!
-//! Connections are reliable ones; peers of UC and UD exchange queue pair numbers by other ways. No
+//! Connections are reliable ones; of datagrams [`cm`] finds the queue pair of a service
+//! ([`cm::ConnectionManager::ask_datagrams`]), and peers of UC exchange numbers by other ways. No
 //! duplicate-address detection, no router discovery, no path migration. [`cm`] connects no XRC.
 //! Attaching a group tells no switch or router of it: [`net::Network::join`] does. Raw packet queue
 //! pairs have no shared receives, no TSO, no VLAN stripping, and no copies of what goes to others

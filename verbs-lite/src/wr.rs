@@ -30,6 +30,10 @@ bitflags::bitflags! {
 
 /// Operation of a send request.
 #[derive(Debug, Clone, Copy)]
+#[doc(alias = "ibv_wr_opcode")]
+#[doc(alias = "IBV_WR_SEND")]
+#[doc(alias = "IBV_WR_RDMA_WRITE")]
+#[doc(alias = "IBV_WR_RDMA_READ")]
 pub enum SendOp<'a> {
     /// Fills a receive buffer of the peer.
     Send,

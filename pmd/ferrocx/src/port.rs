@@ -93,6 +93,7 @@ impl Port {
     /// | `0000:3b:00.0` | the ConnectX at that PCI address, bound to vfio-pci |
     /// | `model` | a software ConnectX in this process, on a switch with the other models |
     /// | `model:net=NAME` | the same, on a switch of that name |
+    /// | `model:seed=N` | the same, with that seed of all that is random |
     /// | `model:tap=NAME` | the same, whose wire is a TAP interface of Linux |
     ///
     /// # Errors

@@ -245,6 +245,7 @@ pub struct Connecting<B: Buffers = Buf> {
 impl<B: Buffers> Connecting<B> {
     /// Does what is due; the connection once it is made, or why it is not. `None` before and
     /// after.
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn poll(&mut self) -> Option<Result<Connected<B>, NotConnected<B>>> {
         let (held, mut qp) = self.making.take()?;
         match held.step(&mut qp) {
@@ -364,6 +365,7 @@ impl Connection {
     }
 
     /// Does what is due; how the connection ended, once it has.
+    #[doc(alias = "rdma_get_cm_event")]
     pub fn poll(&mut self) -> Option<&End> {
         if self.end.is_none() {
             let mut inner = self.held.manager.lock();

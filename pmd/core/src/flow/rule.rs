@@ -61,7 +61,8 @@ impl RxQueueRef {
 pub enum FlowAction {
     /// They go to one queue, past RSS.
     Queue(RxQueueRef),
-    /// They go where a TIR of the caller's leads them.
+    /// They go where a TIR of the caller's leads them: for crates that have objects of their own,
+    /// as verbs-lite has.
     Tir(Arc<Handle>),
     /// They are dropped.
     Drop,
