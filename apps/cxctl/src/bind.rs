@@ -115,6 +115,13 @@ fn driver_override(tree: &Tree, address: &str) -> String {
 /// Refuses a function that the machine needs.
 fn check_unused(tree: &Tree, nic: &Nic) -> Result<()> {
     let address = &nic.address;
+    // The kernel makes the folder with the first interface, and shows those of this namespace.
+    let folder = Tree::device(address).join("net");
+    ensure!(
+        !nic.netdevs.is_empty() || !tree.exists(&folder) || !tree.list(&folder).is_empty(),
+        "{address} is not unbound: its interface is in another network namespace, as a \
+         container's; end that first, or bring it back: ip link set NAME netns 1"
+    );
     for netdev in &nic.netdevs {
         let name = &netdev.name;
         if let Some(user) = netdev.used_by.first() {
@@ -147,14 +154,17 @@ fn check_unused(tree: &Tree, nic: &Nic) -> Result<()> {
     Ok(())
 }
 
-/// Processes that hold an IOMMU group open, as `name (pid)`.
+/// Processes that hold a function's own file of VFIO or its group's open, as `name (pid)`.
 #[must_use]
-pub fn holders(tree: &Tree, group: u32) -> Vec<String> {
-    let wanted = PathBuf::from(format!("/dev/vfio/{group}"));
+pub fn holders(tree: &Tree, nic: &Nic) -> Vec<String> {
+    let files = nic.device_file().into_iter().chain(nic.group_file());
+    let wanted: Vec<_> = files.map(|file| Path::new("/").join(file)).collect();
     let holds = |pid: &String| {
         let folder = Path::new("proc").join(pid).join("fd");
         let mut links = tree.list(&folder).into_iter();
-        links.any(|fd| fs::read_link(tree.path(folder.join(fd))).is_ok_and(|at| at == wanted))
+        links.any(|fd| {
+            fs::read_link(tree.path(folder.join(fd))).is_ok_and(|at| wanted.contains(&at))
+        })
     };
     let pids = tree.list("proc");
     let pids = pids.iter().filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()));
@@ -226,8 +236,8 @@ pub fn plan_unbind(tree: &Tree, address: &str) -> Result<Vec<Write>> {
     if nic.driver.as_deref() != Some(VFIO) && overridden != VFIO && before.is_none() {
         return Ok(Vec::new());
     }
-    if let Some(group) = nic.group.as_ref().filter(|_| nic.driver.as_deref() == Some(VFIO)) {
-        let holders = holders(tree, group.number);
+    if nic.driver.as_deref() == Some(VFIO) {
+        let holders = holders(tree, &nic);
         ensure!(
             holders.is_empty(),
             "{address} is in use by {}; end it first, or the kernel would wait for it",

@@ -152,6 +152,14 @@ fn a_port_that_is_needed_is_refused() {
         &["enp61s0np0 is used by vlan7"],
     );
     refused(|machine| machine.nic_file("sriov_numvfs", "4"), &["4 virtual functions"]);
+    // Moved into another namespace: its folder is there, and empty.
+    refused(
+        |machine| {
+            machine.remove("sys/class/net/enp61s0np0");
+            machine.remove(&format!("sys/bus/pci/devices/{NIC}/net/enp61s0np0"));
+        },
+        &["in another network namespace"],
+    );
     // Link-local and multicast routes are those of every interface that is up.
     let machine = Recorded::with_kernel_driver();
     let local = format!("fe80{}", "0".repeat(28));
@@ -174,12 +182,15 @@ fn what_the_machine_lacks_is_named() {
 
 #[test]
 fn a_function_in_use_is_not_taken_away() {
-    let machine = Recorded::good();
-    machine.process(812, "testpmd", "/dev/vfio/12");
-    let (tree, kernel) = (machine.tree(), FakeKernel::new(&machine));
-    let sentence = unbind(&tree, &kernel, NIC).unwrap_err().to_string();
-    assert!(sentence.contains("in use by testpmd (812)"), "{sentence}");
-    assert!(kernel.writes.borrow().is_empty());
+    for file in ["/dev/vfio/12", "/dev/vfio/devices/vfio3"] {
+        let machine = Recorded::good();
+        machine.dir(&format!("sys/bus/pci/devices/{NIC}/vfio-dev/vfio3"));
+        machine.process(812, "testpmd", file);
+        let (tree, kernel) = (machine.tree(), FakeKernel::new(&machine));
+        let sentence = unbind(&tree, &kernel, NIC).unwrap_err().to_string();
+        assert!(sentence.contains("in use by testpmd (812)"), "{sentence}");
+        assert!(kernel.writes.borrow().is_empty());
+    }
 }
 
 #[test]

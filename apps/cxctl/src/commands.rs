@@ -212,8 +212,7 @@ pub fn doctor(tree: &Tree, options: &DoctorOptions) -> Result<ExitCode> {
         options.addresses.iter().map(read).collect::<Result<_, _>>()?
     };
     let gids = match options.uid {
-        // Another user's groups are not looked up.
-        Some(_) => Vec::new(),
+        Some(uid) => doctor::groups_of(tree, uid),
         None => {
             let mut gids = rustix::process::getgroups().context("reading the groups")?;
             gids.push(rustix::process::getegid());
@@ -221,7 +220,8 @@ pub fn doctor(tree: &Tree, options: &DoctorOptions) -> Result<ExitCode> {
         }
     };
     let uid = options.uid.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-    let need = Need { bytes: options.need_mib << 20, uid, gids };
+    let is_caller = options.uid.is_none();
+    let need = Need { bytes: options.need_mib << 20, uid, gids, is_caller };
     let findings = doctor::examine(tree, &nics, options.peer.as_deref(), &need);
     let worst = doctor::worst(&findings);
     if options.json {

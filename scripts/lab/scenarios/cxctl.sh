@@ -55,6 +55,12 @@ must ip link add br0 type bridge
 must ip link set "$(netdev)" master br0
 check refused 'used by br0' /tmp/cxctl bind "$PORT" --apply
 must ip link del br0
+must ip netns add other
+must ip link set "$(netdev)" netns other
+check refused 'in another network namespace' /tmp/cxctl bind "$PORT" --apply
+must ip netns del other
+has_netdev() { [ -n "$(netdev)" ]; }
+until_true 20 has_netdev || fail 'the interface did not come back from its namespace'
 [ "$(driver)" = mlx5_core ] || fail 'a refusal changed the driver'
 
 must /tmp/cxctl bind "$PORT"

@@ -1,6 +1,6 @@
 //! Checks of one function.
 
-use super::machine::{isolated_cores, may_use, node_count};
+use super::machine::{isolated_cores, may_use, node_count, opens_by_file};
 use super::{Finding, Need};
 use crate::bind::{self, VFIO};
 use crate::host::{Nic, Tree};
@@ -106,14 +106,18 @@ fn driver(nic: &Nic) -> Finding {
     }
 }
 
-/// The group's file may be opened.
+/// The function's file may be opened, or its group's.
 fn node_file(tree: &Tree, nic: &Nic, need: &Need) -> Finding {
     let check = "group-node";
-    let Some(group) = nic.group.as_ref().filter(|_| nic.driver.as_deref() == Some(VFIO)) else {
+    let Some(path) = nic.group_file().filter(|_| nic.driver.as_deref() == Some(VFIO)) else {
         return Finding::ok(check, "comes with vfio-pci");
     };
-    let path = format!("dev/vfio/{}", group.number);
-    match may_use(tree, &path, need) {
+    if let Some(file) = nic.device_file().filter(|_| opens_by_file(tree, nic, need)) {
+        return Finding::ok(check, format!("/{} and /dev/iommu may be opened", file.display()));
+    }
+    let may = may_use(tree, &path, need);
+    let path = path.display();
+    match may {
         Some(true) => Finding::ok(check, format!("/{path} may be opened")),
         Some(false) => {
             let text = format!("user {} may not open /{path}", need.uid);
@@ -125,15 +129,12 @@ fn node_file(tree: &Tree, nic: &Nic, need: &Need) -> Finding {
 
 fn busy(tree: &Tree, nic: &Nic) -> Finding {
     let check = "in-use";
-    let holders = nic.group.as_ref().map(|group| bind::holders(tree, group.number));
-    match holders.filter(|holders| !holders.is_empty()) {
-        Some(holders) => Finding::problem(
-            check,
-            format!("its group is held open by {}", holders.join(", ")),
-            "end that program first",
-        ),
-        None => Finding::ok(check, "by no process that can be seen"),
+    let holders = bind::holders(tree, nic);
+    if holders.is_empty() {
+        return Finding::ok(check, "by no process that can be seen");
     }
+    let text = format!("it or its group is held open by {}", holders.join(", "));
+    Finding::problem(check, text, "end that program first")
 }
 
 /// The firmware gave BAR 0 an address, and its size is that of such a device.

@@ -2,24 +2,27 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use ferrocx_app_common::cores::{self, Costs, Setting};
 
 use super::{Finding, Need, Severity};
-use crate::bind;
+use crate::bind::{self, VFIO};
 use crate::host::{Nic, Tree};
 use crate::hugepages;
 
 /// All of them, in the order in which they should be mended.
 pub fn checks(tree: &Tree, nics: &[Nic], need: &Need) -> Vec<Finding> {
+    let mut bound = nics.iter().filter(|nic| nic.driver.as_deref() == Some(VFIO)).peekable();
+    let by_file = bound.peek().is_some() && bound.all(|nic| opens_by_file(tree, nic, need));
     let mut found = vec![
         adapters(nics),
         iommu(tree),
         noiommu(tree),
         vfio_pci(tree),
-        vfio_type1(tree),
+        vfio_type1(tree, by_file),
         dma_entries(tree),
-        vfio_node(tree, need),
+        vfio_node(tree, need, by_file),
         memlock(tree, need),
         hugepages(tree, nics, need),
         isolated(tree),
@@ -62,7 +65,9 @@ fn iommu(tree: &Tree) -> Finding {
         return Finding::problem(check, "VT-d is there, the kernel does not use it", mend);
     }
     if tree.exists(format!("{tables}/IVRS")) {
-        let mend = "add amd_iommu=on to the kernel command line and boot again";
+        // It is on unless the firmware or the kernel's configuration says otherwise: there is no
+        // amd_iommu=on. Source: Linux `iommu/amd/init.c`, `parse_amd_iommu_options`.
+        let mend = "`dmesg | grep AMD-Vi` says why";
         return Finding::problem(check, "AMD-Vi is there, the kernel does not use it", mend);
     }
     let mend = "switch VT-d or AMD-Vi on in the firmware's setup (in a virtual machine: give it a \
@@ -88,10 +93,18 @@ fn vfio_pci(tree: &Tree) -> Finding {
     Finding::problem(check, "the driver is not loaded", mend)
 }
 
-fn vfio_type1(tree: &Tree) -> Finding {
+/// What is not needed by whoever may open every device by its own file.
+fn not_needed(check: &'static str) -> Finding {
+    Finding::ok(check, "not needed: devices are opened by their own files")
+}
+
+fn vfio_type1(tree: &Tree, by_file: bool) -> Finding {
     let check = "vfio-type1";
     if tree.exists("sys/module/vfio_iommu_type1") {
         return Finding::ok(check, "loaded");
+    }
+    if by_file {
+        return not_needed(check);
     }
     Finding::problem(check, "vfio_iommu_type1 is not loaded", "modprobe vfio_iommu_type1")
 }
@@ -113,7 +126,7 @@ fn dma_entries(tree: &Tree) -> Finding {
 }
 
 /// Whether the user may read and write a file, by its mode.
-pub(super) fn may_use(tree: &Tree, path: &str, need: &Need) -> Option<bool> {
+pub(super) fn may_use(tree: &Tree, path: impl AsRef<Path>, need: &Need) -> Option<bool> {
     let data = fs::metadata(tree.path(path)).ok()?;
     let shift = match (data.uid() == need.uid, need.gids.contains(&data.gid())) {
         (true, _) => 6,
@@ -123,11 +136,18 @@ pub(super) fn may_use(tree: &Tree, path: &str, need: &Need) -> Option<bool> {
     Some(need.uid == 0 || data.mode() >> shift & 0o6 == 0o6)
 }
 
-fn vfio_node(tree: &Tree, need: &Need) -> Finding {
+/// Whether the user may open the function by its own file, which needs no file of its group.
+pub(super) fn opens_by_file(tree: &Tree, nic: &Nic, need: &Need) -> bool {
+    let may = |path: &Path| may_use(tree, path, need) == Some(true);
+    nic.device_file().is_some_and(|file| may(&file)) && may(Path::new("dev/iommu"))
+}
+
+fn vfio_node(tree: &Tree, need: &Need, by_file: bool) -> Finding {
     let check = "vfio-node";
     let path = "dev/vfio/vfio";
     match may_use(tree, path, need) {
         Some(true) => Finding::ok(check, format!("/{path} may be opened")),
+        _ if by_file => not_needed(check),
         Some(false) => {
             let text = format!("user {} may not open /{path}", need.uid);
             Finding::problem(check, text, format!("chmod 0666 /{path} (it gives no device away)"))
@@ -146,29 +166,45 @@ fn locked_limit(tree: &Tree) -> Option<Option<u64>> {
     }
 }
 
+/// Whether this process may lock what it likes. Root may not in a container that took the right
+/// away. Source: capability.h, CAP_IPC_LOCK.
+fn may_lock_all(tree: &Tree) -> bool {
+    const IPC_LOCK: u32 = 14;
+    let status = tree.text("proc/self/status").unwrap_or_default();
+    let rights = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let rights = rights.and_then(|rights| u64::from_str_radix(rights.trim(), 16).ok());
+    rights.is_none_or(|rights| rights >> IPC_LOCK & 1 == 1)
+}
+
 fn memlock(tree: &Tree, need: &Need) -> Finding {
     let check = "memlock";
+    let whose = if need.is_caller { "" } else { " in this shell" };
     match locked_limit(tree) {
-        _ if need.uid == 0 => Finding::ok(check, "no limit for root"),
+        _ if need.uid == 0 && (!need.is_caller || may_lock_all(tree)) => {
+            Finding::ok(check, "no limit for root")
+        }
         Some(Some(limit)) if limit < need.bytes => Finding::problem(
             check,
-            format!("{limit} bytes may be locked, {} are needed", need.bytes),
+            format!("{limit} bytes may be locked{whose}, {} are needed", need.bytes),
             format!(
                 "ulimit -l {} in the shell that starts the program, or `memlock` in \
                  /etc/security/limits.conf",
                 need.bytes.div_ceil(1024)
             ),
         ),
-        Some(Some(limit)) => Finding::ok(check, format!("{limit} bytes may be locked")),
-        Some(None) => Finding::ok(check, "no limit"),
+        Some(Some(limit)) => Finding::ok(check, format!("{limit} bytes may be locked{whose}")),
+        Some(None) => Finding::ok(check, format!("no limit{whose}")),
         None => Finding::warning(check, "the limit cannot be read", "mount /proc"),
     }
 }
 
-/// Enough free hugepages of one size, on the node of each adapter.
+/// Enough free hugepages of 2 MiB, on the node of each adapter. Those of 1 GiB serve the largest
+/// regions alone, which a program that needs `need` of several has not.
 fn hugepages(tree: &Tree, nics: &[Nic], need: &Need) -> Finding {
+    const SIZE_KIB: u64 = 2048;
     let check = "hugepages";
-    let rows = hugepages::table(tree);
+    let mut rows = hugepages::table(tree);
+    rows.retain(|row| row.size_kib == SIZE_KIB);
     let need_kib = need.bytes.div_ceil(1024);
     let fits = |node: Option<u32>| {
         let here =
@@ -177,10 +213,10 @@ fn hugepages(tree: &Tree, nics: &[Nic], need: &Need) -> Finding {
     };
     let reserve = |node: Option<u32>| {
         let node = node.map(|node| format!(" --node {node}")).unwrap_or_default();
-        format!("cxctl hugepages reserve {}{node} --apply", need_kib.div_ceil(2048))
+        format!("cxctl hugepages reserve {}{node} --apply", need_kib.div_ceil(SIZE_KIB))
     };
     if rows.iter().all(|row| row.total == 0) {
-        let text = "none are reserved; 4 KiB pages cost speed";
+        let text = "none of 2 MiB are reserved; 4 KiB pages cost speed";
         return Finding::warning(check, text, reserve(None));
     }
     if !fits(None) {

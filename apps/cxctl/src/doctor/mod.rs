@@ -112,6 +112,28 @@ pub struct Need {
     pub uid: u32,
     /// The user's groups.
     pub gids: Vec<u32>,
+    /// Whether it is the user who asks, whose limits are known.
+    pub is_caller: bool,
+}
+
+/// The groups of a user, by `/etc/passwd` and `/etc/group`.
+#[must_use]
+pub fn groups_of(tree: &Tree, uid: u32) -> Vec<u32> {
+    let text = |path: &str| tree.text(path).unwrap_or_default();
+    let (users, groups) = (text("etc/passwd"), text("etc/group"));
+    // name:password:uid:gid:..., and name:password:gid:member,member.
+    let user = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let Some(user) =
+        user.clone().find(|user| user.get(2).and_then(|id| id.parse().ok()) == Some(uid))
+    else {
+        return Vec::new();
+    };
+    let others = groups.lines().filter_map(|line| {
+        let group: Vec<_> = line.split(':').collect();
+        let is_member = group.get(3)?.split(',').any(|name| name == user[0]);
+        group[2].parse().ok().filter(|_| is_member)
+    });
+    user.get(3).and_then(|gid| gid.parse().ok()).into_iter().chain(others).collect()
 }
 
 /// Runs every check for these functions, and for the way from each to `peer`.

@@ -9,7 +9,7 @@ use crate::host::nics;
 use crate::recorded::{GPU, NIC, Recorded, SWITCH};
 
 fn need() -> Need {
-    Need { bytes: 128 << 20, uid: 1000, gids: vec![1000] }
+    Need { bytes: 128 << 20, uid: 1000, gids: vec![1000], is_caller: true }
 }
 
 fn examined(machine: &Recorded, need: &Need) -> Vec<Finding> {
@@ -79,7 +79,7 @@ fn iommu_missing_unused_or_switched_off() {
     };
     let also = ["group"];
     fault("iommu", Problem, "the kernel does not use it", "intel_iommu=on", &also, without);
-    fault("iommu", Problem, "AMD-Vi is there", "amd_iommu=on", &also, |machine| {
+    fault("iommu", Problem, "AMD-Vi is there", "dmesg", &also, |machine| {
         without(machine);
         machine.remove("sys/firmware/acpi/tables/DMAR");
         machine.file("sys/firmware/acpi/tables/IVRS", "IVRS");
@@ -130,6 +130,31 @@ fn files_of_vfio_that_may_not_be_opened() {
     machine.mode("dev/vfio/12", 0o600);
     let root = Need { uid: 0, ..need() };
     assert_eq!(complaints(&machine, &root), [], "root opens anything");
+    // Its own file and /dev/iommu are enough.
+    let machine = Recorded::good();
+    machine.dir(&format!("sys/bus/pci/devices/{NIC}/vfio-dev/vfio3"));
+    machine.mode("dev/vfio/devices/vfio3", 0o666);
+    machine.mode("dev/vfio/12", 0o600);
+    machine.mode("dev/vfio/vfio", 0o600);
+    machine.remove("sys/module/vfio_iommu_type1");
+    let checks: Vec<_> = complaints(&machine, &need()).iter().map(|found| found.check).collect();
+    assert_eq!(checks, ["vfio-type1", "vfio-node", "group-node"], "no /dev/iommu");
+    machine.mode("dev/iommu", 0o666);
+    assert_eq!(complaints(&machine, &need()), []);
+    machine.process(812, "testpmd", "/dev/vfio/devices/vfio3");
+    let found = complaints(&machine, &need());
+    assert_eq!(found.len(), 1);
+    assert!(found[0].text.ends_with("held open by testpmd (812)"), "{found:?}");
+}
+
+#[test]
+fn the_groups_of_another_user() {
+    let machine = Recorded::good();
+    machine.file("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nmarket:x:1000:1000::/home/market:");
+    machine
+        .file("etc/group", "root:x:0:\nvfio:x:44:other,market\nothers:x:45:other\nmarket:x:1000:");
+    assert_eq!(groups_of(&machine.tree(), 1000), [1000, 44]);
+    assert_eq!(groups_of(&machine.tree(), 1001), [0; 0]);
 }
 
 #[test]
@@ -151,11 +176,36 @@ fn memory_that_is_missing() {
     let machine = Recorded::good();
     machine.file("proc/self/limits", &limits("134217728"));
     assert_eq!(complaints(&machine, &need()), [], "just enough");
+    // Root without CAP_IPC_LOCK, as in a container.
+    let root = Need { uid: 0, ..need() };
+    for (rights, count) in [("000001ffffffffff", 0), ("00000000a80425fb", 1)] {
+        machine.file("proc/self/limits", &limits("8388608"));
+        machine.file("proc/self/status", &format!("Name:\tcxctl\nCapEff:\t{rights}"));
+        assert_eq!(complaints(&machine, &root).len(), count, "{rights}");
+        let other = Need { is_caller: false, ..root.clone() };
+        assert_eq!(complaints(&machine, &other), [], "another root's rights are not known");
+    }
 
     let node = |node: u32| format!("sys/devices/system/node/node{node}/hugepages");
-    fault("hugepages", Warning, "none are reserved", "reserve 64 --apply", &[], |machine| {
+    fault(
+        "hugepages",
+        Warning,
+        "none of 2 MiB are reserved",
+        "reserve 64 --apply",
+        &[],
+        |machine| {
+            machine.hugepages(&node(0), 0, 0);
+            machine.hugepages(&node(1), 0, 0);
+        },
+    );
+    // One of 1 GiB serves no pool.
+    fault("hugepages", Warning, "none of 2 MiB are reserved", "reserve 64", &[], |machine| {
         machine.hugepages(&node(0), 0, 0);
         machine.hugepages(&node(1), 0, 0);
+        for file in ["nr_hugepages", "free_hugepages", "surplus_hugepages"] {
+            let count = if file == "surplus_hugepages" { "0" } else { "4" };
+            machine.file(&format!("{}/hugepages-1048576kB/{file}", node(0)), count);
+        }
     });
     fault("hugepages", Warning, "129024 KiB are free, 131072", "reserve 64", &[], |machine| {
         machine.hugepages(&node(0), 256, 40);

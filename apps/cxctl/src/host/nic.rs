@@ -1,7 +1,7 @@
 //! Network adapters as sysfs describes them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ferrocx_bus::{PciIdentity, sysfs::PciDevice};
 use serde::Serialize;
@@ -32,6 +32,8 @@ pub struct Nic {
     pub driver: Option<String>,
     /// Its IOMMU group.
     pub group: Option<Group>,
+    /// Its own file of VFIO, `/dev/vfio/devices/NAME`, where the kernel has such.
+    pub vfio_file: Option<String>,
     /// The node whose memory is near.
     pub numa_node: Option<u32>,
     /// Interfaces of the kernel's driver that this network namespace sees.
@@ -109,12 +111,25 @@ impl Nic {
             vfs: tree.number(path.join("sriov_numvfs")).unwrap_or(0),
             driver: device.driver.clone(),
             group: group(device),
+            vfio_file: tree.list(path.join("vfio-dev")).into_iter().next(),
             numa_node: identity.numa_node,
             netdevs: netdevs(tree, &identity.name),
             link_layer: rdma("ports/1/link_layer"),
             firmware: rdma("fw_ver"),
             pcie: Link::read(tree, &identity.name),
         }
+    }
+
+    /// Its own file of VFIO, relative.
+    #[must_use]
+    pub fn device_file(&self) -> Option<PathBuf> {
+        Some(Path::new("dev/vfio/devices").join(self.vfio_file.as_ref()?))
+    }
+
+    /// The file of its IOMMU group, relative.
+    #[must_use]
+    pub fn group_file(&self) -> Option<PathBuf> {
+        Some(Path::new("dev/vfio").join(self.group.as_ref()?.number.to_string()))
     }
 
     /// Whether the vendor is the one of ConnectX adapters.
