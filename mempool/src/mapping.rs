@@ -219,6 +219,8 @@ fn choose_pages(config: &RegionConfig) -> Result<(usize, Vec<RegionWarning>), Me
             match check(HUGE_2M) {
                 Ok(page) => Ok((page, Vec::new())),
                 Err(err) if config.backing == Backing::HugepageRs => Err(err),
+                // Where a machine has pages of 1 GiB alone, one that is half used is well used.
+                Err(_) if len >= HUGE_1G / 2 && check(HUGE_1G).is_ok() => Ok((HUGE_1G, Vec::new())),
                 Err(err) => {
                     let reason = err.to_string();
                     Ok((BASE_4K, vec![RegionWarning::SmallPages { reason }]))
@@ -312,19 +314,29 @@ fn touch(mapping: &Mapping) -> Result<(), MempoolError> {
     match unsafe { mm::madvise(base.cast(), len, Advice::LinuxPopulateWrite) } {
         Ok(()) => Ok(()),
         // Linux before 5.14 does not know this advice.
-        Err(rustix::io::Errno::INVAL) => {
-            for offset in (0..len).step_by(mapping.page_size) {
-                // SAFETY: inside the mapping, which nobody else knows yet.
-                unsafe { base.add(offset).write_volatile(0) };
-            }
-            Ok(())
-        }
+        Err(rustix::io::Errno::INVAL) => touch_each(mapping).map_err(|source| MempoolError::Os {
+            call: "read(/dev/zero)",
+            len_bytes: len,
+            source,
+        }),
         Err(errno) => Err(MempoolError::Os {
             call: "madvise(MADV_POPULATE_WRITE)",
             len_bytes: len,
             source: errno.into(),
         }),
     }
+}
+
+/// Makes every page present by having the kernel write to it: a page that a limit of a cgroup
+/// refuses is EFAULT then, where a store of ours would be SIGBUS.
+fn touch_each(mapping: &Mapping) -> io::Result<()> {
+    let zeros = std::fs::File::open("/dev/zero")?;
+    for offset in (0..mapping.len).step_by(mapping.page_size) {
+        // SAFETY: a byte of the mapping, which nobody else knows yet and which reads as zero.
+        let byte = unsafe { std::slice::from_raw_parts_mut(mapping.base.as_ptr().add(offset), 1) };
+        rustix::io::read(&zeros, byte)?;
+    }
+    Ok(())
 }
 
 fn lock(mapping: &Mapping) -> Result<(), MempoolError> {
@@ -337,4 +349,20 @@ fn lock(mapping: &Mapping) -> Result<(), MempoolError> {
             source: errno.into(),
         }
     })
+}
+
+#[cfg(all(test, not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    /// The way of kernels before 5.14.
+    #[test]
+    fn pages_are_there_without_the_kernels_advice() {
+        let mapping = memfd(4 * BASE_4K, BASE_4K).unwrap();
+        let Owner::Memfd(_, file) = &mapping.owner else { unreachable!() };
+        let blocks = || rustix::fs::fstat(file).unwrap().st_blocks;
+        assert_eq!(blocks(), 0);
+        touch_each(&mapping).unwrap();
+        assert_eq!(blocks(), 4 * 8, "of 512 bytes");
+    }
 }
