@@ -281,7 +281,10 @@ fn group_hint(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::PermissionDenied => {
             "; give this user the file (chown, or a rule of udev), or start as root"
         }
-        std::io::ErrorKind::ResourceBusy => "; another process uses the group, end that one first",
+        std::io::ErrorKind::ResourceBusy => {
+            "; another process uses the group, end that one first; or this one has another device \
+             of it, and then both need one address space (testpmd: --one-address-space)"
+        }
         _ => "",
     }
 }
