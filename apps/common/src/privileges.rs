@@ -1,7 +1,8 @@
 //! Giving up rights once a device is set up: another user, no capabilities, none to come.
 //!
 //! A device's files, mapped memory and registers stay usable: what was opened stays open. What
-//! needs rights later does not: opening devices, and locking more memory than the new user may.
+//! needs rights later does not: opening devices. Memory may still be locked: the kernel counts what
+//! root has locked against the limit, and firmware asks for pages when it wants.
 //!
 //! Users and groups are changed through the C library, which does it in every thread; the bare
 //! system calls change the calling thread alone.
@@ -11,6 +12,7 @@ use std::io;
 use std::str::FromStr;
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
 
 /// A user and a group, by number.
@@ -75,6 +77,9 @@ fn become_user(user: User) -> io::Result<()> {
     let is_root = rustix::process::geteuid().is_root();
     // Who is that user already may not drop groups, and has no more by keeping them.
     if is_root || !is_user {
+        // Where root may not raise it, in a container, the limit stays as it is.
+        let unlimited = Rlimit { current: None, maximum: None };
+        let _ = setrlimit(Resource::Memlock, unlimited);
         let (uid, gid) = (Uid::from_raw(user.uid), Gid::from_raw(user.gid));
         setgroups(&[])?;
         setresgid(gid, gid, gid)?;
