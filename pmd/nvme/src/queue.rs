@@ -21,6 +21,12 @@ const LIST_BYTES: usize = 4096;
 const PAGE_BYTES: usize = 4096;
 /// Requests for each entry of the queue: those without room wait in order.
 const REQUESTS: usize = 4;
+/// The number of a command: its place in bits 9:0, for queues have at most 1024 entries and one
+/// command less, and how often the place was used in the six above. A completion that a drive
+/// repeats later names nothing that is under way then. 0xffff is no number, for there is no place
+/// 1023. Source: Linux e7006de6c238, which has a generation, too.
+const PLACE: u16 = (1 << 10) - 1;
+const USE: u16 = PLACE + 1;
 /// Blocks of one Write Zeroes at most: its field has 16 bits.
 const MOST_ZEROES: u64 = 1 << 16;
 
@@ -83,9 +89,11 @@ pub(crate) struct QueueConfig {
     pub(crate) timeout: Duration,
 }
 
-/// A command that may be under way: its place is its number.
+/// A command that may be under way.
 #[derive(Debug, Clone, Copy)]
 struct Command {
+    /// Its number, see [`PLACE`].
+    cid: u16,
     /// The request that it is of; `None` for none.
     request: Option<u16>,
     since: Instant,
@@ -120,8 +128,9 @@ pub struct IoQueue {
     parts: Option<Parts>,
     config: QueueConfig,
     commands: Box<[Command]>,
+    /// Places of commands.
     free_commands: Vec<u16>,
-    /// The number of a late command that has ended, until the controller has seen that.
+    /// The place of a late command that has ended, until the controller has seen that.
     parked: Option<u16>,
     requests: Box<[Request]>,
     free_requests: Vec<u16>,
@@ -165,11 +174,12 @@ impl IoQueue {
         let iovas = (parts.sq.iova(), parts.cq.iova());
         let now = transport.now();
         let numbers = |count: usize| (0..count).rev().filter_map(|at| u16::try_from(at).ok());
+        let unused = |cid| Command { cid, request: None, since: now, is_late: false };
         Ok(Self {
             shared: Arc::new(QueueShared::new(config.qid, config.namespace, iovas, entries)),
             parts: Some(parts),
             config,
-            commands: vec![Command { request: None, since: now, is_late: false }; count].into(),
+            commands: numbers(count).rev().map(unused).collect(),
             free_commands: numbers(count).collect(),
             parked: None,
             requests: vec![UNUSED; REQUESTS * count].into(),
@@ -269,11 +279,11 @@ impl IoQueue {
                 self.unsent.pop_front();
                 continue;
             }
-            let Some(cid) = self.free_commands.pop() else { return };
+            let Some(place) = self.free_commands.pop() else { return };
+            let Some(command) = self.commands.get_mut(usize::from(place)) else { return };
+            let cid = command.cid.wrapping_add(USE);
+            *command = Command { cid, request: Some(index), since: self.now, is_late: false };
             let sqe = next(&self.config, parts, request, cid);
-            if let Some(command) = self.commands.get_mut(usize::from(cid)) {
-                *command = Command { request: Some(index), since: self.now, is_late: false };
-            }
             request.under_way += 1;
             parts.sq.at(self.tail).store(&sqe.bytes());
             self.tail = self.tail.wrapping_add(1);
@@ -349,9 +359,12 @@ impl IoQueue {
     /// Takes note of a completion; whose it was. `None` if it cannot be.
     #[inline]
     fn completed(&mut self, word: u32, ids: u32) -> Option<u16> {
-        let cid = usize::try_from(word & 0xffff).ok()?;
+        #[expect(clippy::cast_possible_truncation, reason = "16 bits of either")]
+        let (cid, status) = (word as u16, Status((word >> 17) as u16));
+        let place = cid & PLACE;
         let is_sane = ids >> 16 == u32::from(self.config.qid) && ids & 0xffff < self.config.entries;
-        let command = self.commands.get_mut(cid).filter(|_| is_sane);
+        let command = self.commands.get_mut(usize::from(place));
+        let command = command.filter(|it| is_sane && it.cid == cid);
         let Some((command, index)) = command.and_then(|it| it.request.take().map(|at| (it, at)))
         else {
             // Its controller resets it; until then nothing it says counts.
@@ -359,14 +372,12 @@ impl IoQueue {
             return None;
         };
         let was_late = std::mem::take(&mut command.is_late);
-        #[expect(clippy::cast_possible_truncation, reason = "16 bits of either")]
-        let (cid, status) = (cid as u16, Status((word >> 17) as u16));
         if was_late {
             // An abort of this number may be on its way.
-            self.parked = Some(cid);
+            self.parked = Some(place);
             self.shared.late_has_ended();
         } else {
-            self.free_commands.push(cid);
+            self.free_commands.push(place);
         }
         let request = self.requests.get_mut(usize::from(index))?;
         request.under_way -= 1;
@@ -423,9 +434,9 @@ impl IoQueue {
         self.unsent.clear();
         self.free_commands.clear();
         self.parked = None;
-        for (cid, command) in (0..).zip(&mut self.commands) {
+        for (place, command) in (0..).zip(&mut self.commands) {
             (command.request, command.is_late) = (None, false);
-            self.free_commands.push(cid);
+            self.free_commands.push(place);
         }
         self.shared.cleaned();
         None
@@ -438,23 +449,22 @@ impl IoQueue {
         if self.shared.state() != ACTIVE || !self.shared.is_punctual() {
             return;
         }
-        if let Some(cid) = self.parked.take() {
-            self.free_commands.push(cid);
+        if let Some(place) = self.parked.take() {
+            self.free_commands.push(place);
             self.put();
         }
         let is_late = |it: &&mut Command| {
             let took = now.saturating_duration_since(it.since);
             it.request.is_some() && took > self.config.timeout
         };
-        let commands = (0_u16..).zip(&mut self.commands);
-        let oldest = commands.filter(|(_, it)| is_late(it)).min_by_key(|(_, it)| it.since);
-        if let Some((cid, command)) = oldest {
+        let oldest = self.commands.iter_mut().filter(is_late).min_by_key(|it| it.since);
+        if let Some(command) = oldest {
             command.is_late = true;
             let request = command.request.and_then(|at| self.requests.get_mut(usize::from(at)));
             if let Some(request) = request {
                 request.is_late = true;
             }
-            self.shared.set_late(cid);
+            self.shared.set_late(command.cid);
         }
     }
 }
@@ -477,7 +487,7 @@ const UNUSED: Request = Request {
 fn next(config: &QueueConfig, parts: &Parts, request: &mut Request, cid: u16) -> Sqe {
     let shift = config.namespace.block_shift;
     let longest = config.info.max_transfer >> shift;
-    let list_at = usize::from(cid) * LIST_BYTES;
+    let list_at = usize::from(cid & PLACE) * LIST_BYTES;
     let list = parts.lists.iova() + list_at as u64;
     let (opcode, most, flags) = match request.op {
         Op::Read { .. } => (io::READ, longest, 0),

@@ -117,6 +117,31 @@ fn a_drive_that_lies_is_reset() {
     }
 }
 
+/// Its place is another command's by then, which the drive still works on.
+#[test]
+fn a_completion_that_is_repeated_later_ends_no_other_command() {
+    let world = World::new(Plan { hangs: vec![50], ..Plan::default() });
+    // Two entries: one command at a time, so that all have the same place.
+    let mut drive =
+        world.open_as(&Config { entries: 2, timeout: TIMEOUT, ..Config::default() }).unwrap();
+    let mut queue = world.queue(&mut drive);
+    for round in 0..3 {
+        works(&world, &mut drive, &mut queue);
+        queue.push(1, read(&world, 50)).unwrap();
+        queue.ring();
+        world.fake().step();
+        world.fake().repeat();
+        assert_eq!(queue.poll(), None);
+        let done = world.a_moment(&mut drive, &mut queue);
+        assert_eq!((done, drive.counts().resets), (vec![failed(1, Failure::Reset)], round + 1));
+    }
+    // All numbers that the place has, and from the start.
+    for _ in 0..130 {
+        works(&world, &mut drive, &mut queue);
+    }
+    assert_eq!((drive.counts().aborts, drive.counts().resets), (0, 3));
+}
+
 #[test]
 fn a_fatal_status_is_a_reason_for_a_reset() {
     let world = World::new(Plan { hangs: vec![50], ..Plan::default() });

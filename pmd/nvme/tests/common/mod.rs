@@ -139,6 +139,8 @@ pub struct Fake {
     cqs: Vec<Queue>,
     /// Commands that hang: queue and number.
     hanging: Vec<(usize, u16)>,
+    /// What it completed last, of I/O.
+    last: Option<(usize, u16)>,
     pub seen: Vec<Seen>,
     pub shutdowns: u32,
     pub enables: u32,
@@ -169,6 +171,7 @@ impl Fake {
             sqs,
             cqs,
             hanging,
+            last: None,
             seen,
             shutdowns,
             enables,
@@ -310,7 +313,14 @@ impl Fake {
         self.complete(qid, cid, status, 0);
     }
 
+    /// Completes once more, well, what it completed last.
+    pub fn repeat(&mut self) {
+        let (qid, cid) = self.last.expect("one was completed");
+        self.complete(qid, cid, 0, 0);
+    }
+
     fn complete(&mut self, qid: usize, cid: u16, status: u16, result: u32) {
+        self.last = if qid == 0 { self.last } else { Some((qid, cid)) };
         let lie = if qid == 0 { None } else { self.plan.lie.take() };
         let (head, entries) = (self.sqs[qid].at, self.sqs[qid].entries);
         let (mut says_cid, mut says_qid, mut says_head) = (cid, qid as u32, head);
