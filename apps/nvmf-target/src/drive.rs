@@ -91,11 +91,12 @@ impl Drop for Drive {
 }
 
 impl Drives {
-    /// No drives yet; a command of theirs may take so long before it is aborted, and one of the
-    /// admin queue before the drive is reset: hosts wait meanwhile.
+    /// No drives yet; a command of theirs may take so long before it is aborted: hosts wait
+    /// meanwhile. One of the admin queue has the driver's own time, for none of a host's waits for
+    /// it but behind a reset, and too short a time would reset the drive for all.
     #[must_use]
     pub fn new(timeout: Duration) -> Self {
-        let config = Config { timeout, admin_timeout: timeout, ..Config::default() };
+        let config = Config { timeout, ..Config::default() };
         Self { list: Arc::default(), config }
     }
 
@@ -151,6 +152,13 @@ impl Drives {
 mod tests {
     use super::*;
     use crate::fake::{Plan, World};
+
+    #[test]
+    fn a_command_of_the_admin_queue_has_longer_than_one_of_a_host() {
+        let Config { timeout, admin_timeout, .. } = Drives::new(Duration::from_secs(8)).config;
+        assert_eq!((timeout.as_secs(), admin_timeout), (8, Config::default().admin_timeout));
+        assert!(admin_timeout > timeout);
+    }
 
     #[test]
     fn a_namespace_of_a_drive_is_offered_once_at_a_time() {
