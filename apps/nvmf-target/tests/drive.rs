@@ -310,6 +310,10 @@ fn what_a_drive_does_becomes_the_right_status() {
         // Unrecovered read error, write fault, write-protected, capacity, an internal one.
         let fails =
             vec![(10, 0x281), (11, 0x280), (12, 0x20), (13, 0x81), (14, 0x13), (15, 0x4281)];
+        // With "do not retry"; a range that can be read alone; a reservation.
+        let more =
+            [(16, 0x4281), (17, 0x4081), (18, 0x4082), (19, 0x182), (22, 0x83), (23, 0x4013)];
+        let fails = [fails, more.to_vec()].concat();
         let plan = Plan { fails, hangs: vec![20, 21], aborts: false, ..Plan::default() };
         let behind = Behind::new(here, plan);
         let host = here.host();
@@ -323,7 +327,13 @@ fn what_a_drive_does_becomes_the_right_status() {
             (io::WRITE, 12, Status::WRITE_PROTECTED),
             (io::WRITE, 13, Status::CAPACITY),
             (io::READ, 14, Status::INTERNAL),
-            (io::READ, 15, Status::READ_ERROR),
+            (io::READ, 15, Status::READ_ERROR.dnr()),
+            (io::COMPARE, 16, Status::READ_ERROR.dnr()),
+            (io::WRITE, 17, Status::CAPACITY.dnr()),
+            (io::READ, 18, Status::NOT_READY.dnr()),
+            (io::WRITE, 19, Status::WRITE_FAULT.dnr()),
+            (io::WRITE, 22, Status::RESERVATION_CONFLICT),
+            (io::READ, 23, Status::INTERNAL.dnr()),
             // Too late: aborted in vain, and the drive is reset.
             (io::READ, 20, Status::READ_ERROR),
             (io::WRITE, 21, Status::WRITE_FAULT),
@@ -333,6 +343,50 @@ fn what_a_drive_does_becomes_the_right_status() {
             assert_eq!(ended, expected, "{opcode:#x} {lba}");
         }
         assert_eq!(status(&mut queue, of(io::READ, 1)), Status::SUCCESS);
+        removed(here, &behind);
+    });
+}
+
+/// Without "do not retry": with it, the host is told at once.
+#[test]
+fn what_a_drive_cannot_do_now_is_begun_again() {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let config = ServerConfig { patience: PATIENCE, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        let plan = Plan { fails: vec![(10, 0x82), (11, 0x21), (12, 0x82)], ..Plan::default() };
+        let behind = Behind::new(here, plan);
+        let mut host = here.host();
+        let mut queue = host.open_queue(1, 64, 0).unwrap();
+        let (memory, mr) = host.memory(1 << 20).unwrap();
+        memory.region().copy_in(0, &[0x11; BLOCK]).unwrap();
+        let [from, to] = [0, BLOCK].map(|at| mr.buf(at..at + BLOCK).unwrap());
+        let of = |opcode, lba| {
+            let buf = if opcode == io::WRITE { &from } else { &to };
+            Sqe::blocks(opcode, 0, NSID, (lba, 1), keyed(buf))
+        };
+        queue.submit(of(io::WRITE, 10)).unwrap();
+        queue.submit(of(io::WRITE, 11)).unwrap();
+        behind.until_given(10, 2);
+        behind.until_given(11, 2);
+        // Others go past them.
+        assert_eq!(one(&mut queue, of(io::READ, 1)).unwrap().status(), Status::SUCCESS);
+        assert!(behind.disk(10, 2) == [0; 2 * BLOCK]);
+        behind.world.fake().plan.fails.retain(|(lba, _)| *lba == 12);
+        assert!(all(&mut queue, 2).iter().all(|(_, status)| *status == Status::SUCCESS));
+        assert!(behind.disk(10, 2) == [0x11; 2 * BLOCK]);
+        // Not for ever.
+        let begun = Instant::now();
+        assert_eq!(status(&mut queue, of(io::READ, 12)), Status::NOT_READY);
+        assert!(begun.elapsed() >= PATIENCE);
+        // Nor for a flush of the target's own, as a host shuts its controller down.
+        behind.world.fake().plan.fails.push((0, 0x82));
+        let begun = Instant::now();
+        host.set_property(property::CC, 0x0046_4001).unwrap();
+        while host.property(property::CSTS).unwrap() & u64::from(property::CSTS_CFS) == 0 {
+            assert!(begun.elapsed() < LIMIT);
+        }
+        assert!(begun.elapsed() >= PATIENCE, "{:?}", begun.elapsed());
+        drop((queue, host));
         removed(here, &behind);
     });
 }

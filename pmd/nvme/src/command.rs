@@ -95,6 +95,16 @@ impl Status {
     pub const CAPACITY: Self = Self(0x81);
     /// The namespace cannot be written to.
     pub const WRITE_PROTECTED: Self = Self(0x20);
+    /// The drive broke off for something of its own: the same command may do at another try.
+    pub const INTERRUPTED: Self = Self(0x21);
+    /// The namespace cannot be reached now.
+    pub const NOT_READY: Self = Self(0x82);
+    /// Another host's reservation is in the way.
+    pub const RESERVATION_CONFLICT: Self = Self(0x83);
+    /// Blocks that can be read alone.
+    pub const READ_ONLY_RANGE: Self = Self(0x182);
+    /// "Do not retry": trying again brings the same.
+    const DNR: u16 = 1 << 14;
     /// The type of errors of the medium and of data.
     pub const MEDIUM: u8 = 2;
 
@@ -110,6 +120,12 @@ impl Status {
         Self(self.0 & 0x7ff)
     }
 
+    /// Whether the drive says that trying again brings the same.
+    #[must_use]
+    pub const fn is_final(self) -> bool {
+        self.0 & Self::DNR != 0
+    }
+
     fn name(self) -> &'static str {
         match self.code().0 {
             0x000 => "success",
@@ -122,12 +138,15 @@ impl Status {
             0x00b => "invalid namespace or format",
             0x013 => "invalid PRP offset",
             0x020 => "namespace is write-protected",
+            0x021 => "interrupted",
             0x080 => "block out of range",
             0x081 => "capacity exceeded",
             0x082 => "namespace not ready",
+            0x083 => "reservation conflict",
             0x100 => "invalid completion queue",
             0x101 => "invalid queue number",
             0x102 => "invalid queue size",
+            0x182 => "write to a read-only range",
             0x183 => "command size limit exceeded",
             0x280 => "write fault",
             0x281 => "unrecovered read error",
@@ -175,6 +194,7 @@ mod tests {
     fn a_status_has_a_type_and_a_name() {
         let status = Status(0x4281);
         assert_eq!((status.kind(), status.code()), (Status::MEDIUM, Status(0x281)));
+        assert!(status.is_final() && !status.code().is_final());
         assert_eq!(status.to_string(), "unrecovered read error (type 2, code 0x81)");
         assert!(Status(0x3ff).to_string().contains("without a name"));
     }

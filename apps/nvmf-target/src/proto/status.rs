@@ -55,6 +55,8 @@ impl Status {
     pub const LBA_RANGE: Self = Self(0x80);
     /// There is no room behind the namespace.
     pub const CAPACITY: Self = Self(0x81);
+    /// The namespace cannot be reached now.
+    pub const NOT_READY: Self = Self(0x82);
     /// Another host's reservation is in the way, or the key is not the host's.
     pub const RESERVATION_CONFLICT: Self = Self(0x83);
     /// More Aborts than can be under way.
@@ -151,6 +153,7 @@ impl Status {
             Self::WRITE_PROTECTED => "namespace is write-protected",
             Self::LBA_RANGE => "block out of range",
             Self::CAPACITY => "capacity exceeded",
+            Self::NOT_READY => "namespace not ready",
             Self::ABORT_LIMIT => "too many aborts",
             Self::QUEUE_TYPE => "Disconnect: invalid queue type",
             Self::AER_LIMIT => "too many event requests",

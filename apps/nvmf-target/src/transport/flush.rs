@@ -1,6 +1,9 @@
 //! Flushes that no command of a host asks for: of what is behind a subsystem's namespaces, when a
 //! host shuts its controller down. They hold no buffer, and what a store cannot take now it is
-//! given 20 ms later.
+//! given 20 ms later. A drive that is there and says no more than that it cannot now is asked for
+//! as long as commands are put off.
+
+use std::time::Instant;
 
 use ferrocx_uring::Request;
 
@@ -26,6 +29,7 @@ pub(super) struct Flush {
     /// Names of flushes that are under way, and their back ends' places.
     under_way: Vec<(u16, usize)>,
     has_failed: bool,
+    since: Instant,
 }
 
 impl Flush {
@@ -51,8 +55,8 @@ impl Server {
     pub(super) fn begin_flush(&mut self, flushing: Flushing) {
         let Flushing { numbers, subsystem, backends } = flushing;
         let under_way = Vec::with_capacity(backends.len());
-        let (left, has_failed) = (backends, false);
-        self.flushes.push(Flush { numbers, subsystem, left, under_way, has_failed });
+        let (left, has_failed, since) = (backends, false, Instant::now());
+        self.flushes.push(Flush { numbers, subsystem, left, under_way, has_failed, since });
     }
 
     /// Gives stores what they have not taken yet, and tells of what is done.
@@ -106,9 +110,12 @@ impl Server {
             };
             let (_, place) = it.under_way.swap_remove(at);
             let store = self.work.backends.get(place).and_then(Option::as_ref);
+            let is_patient = || it.since.elapsed() < self.work.patience;
             match result {
                 Ok(()) => it.has_failed |= store.is_some_and(Store::has_losses),
-                Err(trouble) if trouble.will_pass() => it.left.push(place),
+                Err(trouble) if trouble.will_pass() && (!trouble.is_not_now() || is_patient()) => {
+                    it.left.push(place);
+                }
                 Err(_) => {
                     it.has_failed = true;
                     store.inspect(|store| store.note_loss());

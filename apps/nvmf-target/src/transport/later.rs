@@ -1,10 +1,11 @@
 //! Commands that are put off: what they need is not there now, and will be.
 //!
-//! A drive that is reset takes nothing and ends what was under way, and a second buffer may be
-//! missing. The command lets go of its buffers, its answer is not sent, and every 20 ms it is begun
-//! from its start: data come from the host once more, or out of the capsule, which stays as it is
-//! until the answer. Meanwhile commands for other namespaces go on, and the host's queue limits
-//! what can be put off. After [`ServerConfig::patience`] it ends with an error.
+//! A drive that is reset takes nothing and ends what was under way, one that is there may say that
+//! it cannot now, and a second buffer may be missing. The command lets go of its buffers, its
+//! answer is not sent, and every 20 ms it is begun from its start: data come from the host once
+//! more, or out of the capsule, which stays as it is until the answer. Meanwhile commands for other
+//! namespaces go on, and the host's queue limits what can be put off. After
+//! [`ServerConfig::patience`] it ends with an error.
 //!
 //! [`ServerConfig::patience`]: super::ServerConfig::patience
 //!

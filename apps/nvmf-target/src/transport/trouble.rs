@@ -60,11 +60,21 @@ impl Trouble {
 
     /// Whether it is a matter of time: the command waits, and is begun again.
     pub(super) fn will_pass(&self) -> bool {
-        matches!(self, Self::Refused(Refused::NotReady) | Self::Failed(Failure::Reset))
+        let is_reset =
+            matches!(self, Self::Refused(Refused::NotReady) | Self::Failed(Failure::Reset));
+        is_reset || self.is_not_now()
+    }
+
+    /// Whether a drive that is there says that it cannot now: for how long, it does not say.
+    pub(super) fn is_not_now(&self) -> bool {
+        let Self::Failed(Failure::Status(status)) = self else { return false };
+        let is_short = matches!(status.code(), DriveStatus::NOT_READY | DriveStatus::INTERRUPTED);
+        is_short && !status.is_final()
     }
 
     /// The status for the host: errors of the medium, but for what says something better. What may
-    /// work at another try, the host tries again.
+    /// work at another try, the host tries again; where the drive says that it is of no use, the
+    /// host is told so.
     pub(super) fn status(&self, kind: Kind) -> Status {
         let medium = medium_error(kind);
         match self {
@@ -74,15 +84,28 @@ impl Trouble {
             // For a full one a command waits. A checked one is inside the namespace, and its
             // buffer is the drive's.
             Self::Refused(_) => Status::INTERNAL,
-            Self::Failed(Failure::Status(status)) => match status.code() {
-                code if status.kind() == DriveStatus::MEDIUM => Status(code.0),
-                DriveStatus::CAPACITY => Status::CAPACITY,
-                DriveStatus::WRITE_PROTECTED => Status::WRITE_PROTECTED,
-                DriveStatus::LBA_RANGE => Status::LBA_RANGE,
-                _ => Status::INTERNAL,
-            },
+            Self::Failed(Failure::Status(said)) => {
+                let status = of_drive(*said);
+                if said.is_final() { status.dnr() } else { status }
+            }
             Self::Failed(_) => medium,
         }
+    }
+}
+
+/// What a host is told of what a drive says, but for "do not retry".
+fn of_drive(said: DriveStatus) -> Status {
+    match said.code() {
+        code if said.kind() == DriveStatus::MEDIUM => Status(code.0),
+        DriveStatus::CAPACITY => Status::CAPACITY,
+        DriveStatus::WRITE_PROTECTED => Status::WRITE_PROTECTED,
+        DriveStatus::LBA_RANGE => Status::LBA_RANGE,
+        DriveStatus::INTERRUPTED => Status::INTERRUPTED,
+        DriveStatus::NOT_READY => Status::NOT_READY,
+        DriveStatus::RESERVATION_CONFLICT => Status::RESERVATION_CONFLICT,
+        // Trying again brings the same, whether the drive says so or not.
+        DriveStatus::READ_ONLY_RANGE => Status::WRITE_FAULT.dnr(),
+        _ => Status::INTERNAL,
     }
 }
 
