@@ -182,7 +182,7 @@ impl Controller {
         self.cap
     }
 
-    fn gone(&self) -> NvmeError {
+    pub(crate) fn gone(&self) -> NvmeError {
         NvmeError::Gone { name: self.name.clone(), why: self.why_gone.clone() }
     }
 
@@ -288,12 +288,15 @@ impl Link {
         self.admin.place(&self.registers);
         self.registers.set_cc(CC_ENABLED);
         let limit = Duration::from_millis(cap.ready_ms().max(500));
-        wait(&*self.transport, "readiness", limit, || {
-            let status = self.status()?;
-            if status & CSTS_FATAL != 0 {
-                return Err(NvmeError::Fatal { name: name.to_owned() });
+        // A fatal status of before may stand for a while yet, and counts at the end alone.
+        let is_ready = || Ok(self.status()? & CSTS_READY != 0);
+        wait(&*self.transport, "readiness", limit, is_ready).map_err(|error| {
+            match self.status() {
+                Ok(status) if status & CSTS_FATAL != 0 => {
+                    NvmeError::Fatal { name: name.to_owned() }
+                }
+                _ => error,
             }
-            Ok(status & CSTS_READY != 0)
         })?;
         let page = self.admin.identify_controller(&*self.transport, config)?;
         let mut info = ControllerInfo::parse(name, &page)?;

@@ -7,7 +7,7 @@ use ferrocx_bus::{BusError, Notice};
 use crate::NvmeError;
 use crate::admin::wait;
 use crate::controller::{Controller, Health, Link};
-use crate::identify::Namespace;
+use crate::identify::{ControllerInfo, Namespace};
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
 use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, STUCK};
 
@@ -151,28 +151,35 @@ impl Controller {
     }
 
     /// Resets the drive: everything under way ends, and queues are made again when that is done.
+    /// What does not stop, or does not come back, has its function reset and one more try.
     fn reset(&mut self, why: &str) {
         tracing::warn!(drive = self.name, why, "drive is reset");
         self.counts.resets += 1;
         self.aborting = None;
-        let cap = self.cap();
-        let Some(link) = &mut self.link else { return };
-        let stopped = link.stop(cap).or_else(|error| {
+        let begun = self.restart().or_else(|error| {
             tracing::warn!(drive = self.name, %error, "its function is reset");
-            link.reset_function()?;
-            link.stop(cap)
+            if let Some(link) = &self.link {
+                link.reset_function()?;
+            }
+            self.restart()
         });
-        if let Err(error) = stopped {
-            return self.bury(error.to_string());
-        }
-        for queue in self.queues.iter().filter(|queue| queue.is_known()) {
-            queue.set(DOWN);
-        }
-        match link.start(&self.name, cap, &self.config) {
+        match begun {
             Ok((info, granted)) if info == self.info && granted >= self.granted => {}
             Ok(_) => self.bury("it came back from a reset as another".into()),
             Err(error) => self.bury(error.to_string()),
         }
+    }
+
+    /// Switches the drive off, which takes its queues down, and on; what it is, and its queue
+    /// pairs.
+    fn restart(&mut self) -> Result<(ControllerInfo, u16), NvmeError> {
+        let cap = self.cap();
+        let Some(link) = &mut self.link else { return Err(self.gone()) };
+        link.stop(cap)?;
+        for queue in self.queues.iter().filter(|queue| queue.is_known()) {
+            queue.set(DOWN);
+        }
+        link.start(&self.name, cap, &self.config)
     }
 
     /// Gives the drive back, off.

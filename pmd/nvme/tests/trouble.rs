@@ -167,6 +167,54 @@ fn a_drive_that_does_not_stop_has_its_function_reset() {
     works(&world, &mut drive, &mut queue);
 }
 
+#[test]
+fn a_drive_that_does_not_come_back_has_its_function_reset_once() {
+    type Change = fn(&mut Plan);
+    let changes: [(Change, bool); 3] = [
+        (|plan| plan.never_ready = true, true),
+        // An Identify without an answer, and one that is refused at each try.
+        (|plan| plan.silent = Some(0x06), true),
+        (|plan| plan.refuses = Some(0x06), false),
+    ];
+    for (change, heals) in changes {
+        let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        queue.push(1, read(&world, 1)).unwrap();
+        queue.ring();
+        world.fake().step();
+        assert_eq!(queue.poll(), None);
+        change(&mut world.fake().plan);
+        let health = drive.tend();
+        assert_eq!((world.fake().resets, drive.counts().resets), (1, 1));
+        if heals {
+            assert_eq!(health, Health::Ready);
+            assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, Failure::Reset)]);
+            works(&world, &mut drive, &mut queue);
+        } else {
+            let Health::Gone(why) = health else { panic!("it is there still") };
+            assert!(why.contains("Identify failed: invalid field"), "{why}");
+            is_gone(&world, &mut drive, &mut queue);
+        }
+    }
+}
+
+/// A fatal status may stand for a while behind the reset that it is the reason for.
+#[test]
+fn a_fatal_status_counts_when_the_time_to_get_ready_is_over() {
+    let world = World::new(Plan { slow_ready: 100, ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    works(&world, &mut drive, &mut queue);
+    assert_eq!(world.fake().resets, 0);
+    drop((queue, drive));
+    let world = World::new(Plan { slow_ready: u32::MAX, ..Plan::default() });
+    let before = world.transport.now();
+    let error = world.open_as(&Config::default()).unwrap_err().to_string();
+    assert!(error.contains("reports a fatal status"), "{error}");
+    assert!(world.transport.now() - before > Duration::from_secs(2));
+}
+
 /// Everything that was under way has ended, nothing new is taken, and nothing is mapped.
 fn is_gone(world: &World, drive: &mut Controller, queue: &mut IoQueue) {
     assert_eq!(queue.poll(), Some(failed(1, Failure::Gone)));

@@ -62,6 +62,8 @@ pub struct Plan {
     pub lie: Option<Lie>,
     /// It does not get ready, or does not stop unless its function is reset, or not even then.
     pub never_ready: bool,
+    /// Its status is fatal for so many looks before it is ready.
+    pub slow_ready: u32,
     pub never_stops: bool,
     pub ignores_reset: bool,
     /// How long it says that its shutdown takes.
@@ -96,6 +98,7 @@ impl Default for Plan {
             aborts: true,
             lie: None,
             never_ready: false,
+            slow_ready: 0,
             never_stops: false,
             rtd3e_us: 0,
             never_shuts: false,
@@ -146,6 +149,10 @@ pub struct Fake {
     pub enables: u32,
     pub deleted: u32,
     pub flushes: u32,
+    /// Resets of its function.
+    pub resets: u32,
+    /// Looks until it is ready.
+    until_ready: u32,
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {
@@ -177,6 +184,8 @@ impl Fake {
             enables,
             deleted,
             flushes,
+            resets: 0,
+            until_ready: 0,
         };
         fake.publish();
         fake
@@ -208,6 +217,7 @@ impl Fake {
         self.sqs.fill(Queue::default());
         self.cqs.fill(Queue::default());
         self.hanging.clear();
+        self.until_ready = 0;
         if self.plan.heals {
             self.plan.hangs.clear();
         }
@@ -219,7 +229,8 @@ impl Fake {
         if self.side.reset_requested() && !self.plan.ignores_reset {
             self.off();
             self.set(0x14, 0);
-            self.plan.never_stops = false;
+            (self.plan.never_stops, self.plan.never_ready, self.plan.silent) = (false, false, None);
+            self.resets += 1;
             self.publish();
             self.side.reset_done();
         }
@@ -229,6 +240,10 @@ impl Fake {
                 _ => write.value.swap_bytes(),
             };
             self.written(write.offset, value);
+        }
+        if self.until_ready > 0 {
+            self.until_ready -= 1;
+            self.set(0x1c, if self.until_ready == 0 { 1 } else { 2 });
         }
         if self.get(0x1c) & 1 == 1 {
             for qid in 0..self.sqs.len() {
@@ -285,7 +300,8 @@ impl Fake {
                 self.sqs[0] = queue(sq, (aqa & 0xfff) + 1);
                 self.cqs[0] = queue(cq, (aqa >> 16 & 0xfff) + 1);
                 self.enables += 1;
-                self.set(0x1c, 1);
+                self.until_ready = self.plan.slow_ready;
+                self.set(0x1c, if self.until_ready == 0 { 1 } else { 2 });
             }
             (1, 0) if !self.plan.never_stops => self.off(),
             _ => {}
