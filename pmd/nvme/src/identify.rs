@@ -120,6 +120,23 @@ impl ControllerInfo {
         self.version >= SAYS_LIMITS
     }
 
+    /// Whether it is the drive that it was before a reset, and does for queues that were made then.
+    /// Its firmware may be another, which counts from a reset on, and with it the version, what it
+    /// says of its shutdown, and what more it can do.
+    pub(crate) fn does_for(&self, before: &Self) -> bool {
+        let is_same = (self.vendor, self.namespaces) == (before.vendor, before.namespaces)
+            && (&self.serial, &self.model) == (&before.serial, &before.model);
+        let limits = |it: &Self| [it.max_transfer, it.max_zeroes, it.max_deallocate];
+        let can = |it: &Self| {
+            // A queue of a drive that had no cache sends no Flush.
+            let has_none = !it.has_cache;
+            [it.has_write_zeroes, it.has_deallocate, it.has_sgl, has_none]
+        };
+        is_same
+            && limits(self).iter().zip(limits(before)).all(|(now, then)| *now >= then)
+            && can(self).iter().zip(can(before)).all(|(now, then)| *now || !then)
+    }
+
     /// Takes in what Identify Controller of the NVM command set answered: of each limit 0 is none.
     ///
     /// # Source
@@ -264,6 +281,43 @@ mod tests {
             page[at] = value;
             assert!(ControllerInfo::parse("d", &page).is_err(), "{at} {value:#x}");
         }
+    }
+
+    #[test]
+    fn a_drive_with_other_firmware_is_the_same_and_one_that_can_less_is_not() {
+        let mut page = [0; IDENTIFY_BYTES];
+        (page[512], page[513], page[77]) = (0x66, 0x44, 3);
+        (page[520], page[525], page[536]) = (0x0c, 1, 1);
+        let before = ControllerInfo::parse("d", &page).unwrap();
+        type Change = fn(&mut ControllerInfo);
+        let same: [Change; 6] = [
+            |it| it.firmware = "2".into(),
+            |it| it.version = SAYS_LIMITS,
+            |it| it.shutdown_us = 9,
+            |it| it.max_transfer *= 2,
+            |it| it.max_zeroes += 1,
+            |it| it.has_cache = false,
+        ];
+        let other: [Change; 10] = [
+            |it| it.vendor = 1,
+            |it| it.serial = "2".into(),
+            |it| it.model = "2".into(),
+            |it| it.namespaces += 1,
+            |it| it.max_transfer /= 2,
+            |it| it.max_zeroes -= 1,
+            |it| it.max_deallocate -= 1,
+            |it| it.has_write_zeroes = false,
+            |it| it.has_deallocate = false,
+            |it| it.has_sgl = false,
+        ];
+        let does = |change: &Change| {
+            let mut now = before.clone();
+            change(&mut now);
+            now.does_for(&before)
+        };
+        assert!(before.does_for(&before) && same.iter().all(does) && !other.iter().any(does));
+        let without_cache = ControllerInfo { has_cache: false, ..before.clone() };
+        assert!(!before.does_for(&without_cache));
     }
 
     #[test]

@@ -164,7 +164,13 @@ impl Controller {
             self.restart()
         });
         match begun {
-            Ok((info, granted)) if info == self.info && granted >= self.granted => {}
+            Ok((info, granted)) if info.does_for(&self.info) && granted >= self.granted => {
+                if info.firmware != self.info.firmware {
+                    let firmware = &info.firmware;
+                    tracing::warn!(drive = self.name, firmware, "it came back with other firmware");
+                }
+                self.info = info;
+            }
             Ok(_) => self.bury("it came back from a reset as another".into()),
             Err(error) => self.bury(error.to_string()),
         }

@@ -302,7 +302,7 @@ fn a_drive_that_comes_back_as_another_is_given_up() {
     let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
     let mut drive = world.open();
     let mut queue = world.queue(&mut drive);
-    world.fake().plan.mdts = 3;
+    world.fake().plan.mdts = 1;
     queue.push(1, read(&world, 1)).unwrap();
     queue.ring();
     world.fake().step();
@@ -310,6 +310,23 @@ fn a_drive_that_comes_back_as_another_is_given_up() {
     let Health::Gone(why) = drive.tend() else { panic!("it is there still") };
     assert!(why.contains("as another"), "{why}");
     is_gone(&world, &mut drive, &mut queue);
+}
+
+#[test]
+fn a_drive_that_comes_back_with_other_firmware_goes_on() {
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    {
+        let plan = &mut world.fake().plan;
+        (plan.firmware, plan.rtd3e_us, plan.mdts) = (b'2', 9, 3);
+    }
+    queue.push(1, read(&world, 1)).unwrap();
+    assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, Failure::Reset)]);
+    works(&world, &mut drive, &mut queue);
+    let info = drive.info();
+    assert_eq!((info.firmware.as_str(), info.shutdown_us), ("2", 9));
+    assert_eq!(drive.counts().resets, 1);
 }
 
 #[test]

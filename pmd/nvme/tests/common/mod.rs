@@ -35,6 +35,7 @@ pub enum Lie {
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub cap: u64,
+    pub firmware: u8,
     pub mdts: u8,
     pub oncs: u16,
     pub vwc: u8,
@@ -81,6 +82,7 @@ impl Default for Plan {
         Self {
             // 64 entries, 2 s, stride 4, NVM.
             cap: 1 << 37 | 4 << 24 | 63,
+            firmware: b'1',
             mdts: 2,
             oncs: 0x0c,
             vwc: 1,
@@ -432,6 +434,7 @@ impl Fake {
         let mut page = [0; 4096];
         page[..2].copy_from_slice(&0x1b36_u16.to_le_bytes());
         page[4..24].copy_from_slice(b"FAKE                ");
+        page[64] = self.plan.firmware;
         page[77] = self.plan.mdts;
         page[82] = if self.plan.limits.is_some() { 2 } else { 1 };
         page[88..92].copy_from_slice(&self.plan.rtd3e_us.to_le_bytes());
