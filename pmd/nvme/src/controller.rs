@@ -27,12 +27,14 @@ use crate::admin::{Admin, wait};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::parts::heap;
 use crate::queue::{IoQueue, QueueConfig};
-use crate::registers::{CC_ENABLED, CSTS_FATAL, CSTS_READY, Cap, Registers};
+use crate::registers::{CC_ENABLED, CSTS_FATAL, CSTS_READY, Cap, GONE, Registers};
 use crate::shared::{ACTIVE, MAKING, QueueShared};
 use crate::{Config, NvmeError};
 
 /// The class of NVMe controllers. Source: reference 12.1.
 const CLASS: u32 = 0x01_0802;
+/// How long a drive that was reset may be before it answers reads of its registers.
+const MUTE_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of the admin queues and of the page that answers come in.
 const ADMIN_BYTES: usize = 4 * 4096;
 
@@ -129,6 +131,9 @@ impl Controller {
         config.check()?;
         let name = transport.identity().name.clone();
         let registers = Registers::new(claim::registers(&*transport))?;
+        // VFIO has just reset it.
+        let answers = || Ok(registers.cap().0 != u64::MAX);
+        let _ = wait(&*transport, "answer", MUTE_PATIENCE, answers);
         let cap = registers.cap();
         check_cap(&name, cap)?;
         let heap = heap(&*transport, ADMIN_BYTES)?;
@@ -263,7 +268,7 @@ impl Link {
     /// CSTS of a drive that is there.
     pub(crate) fn status(&self) -> Result<u32, NvmeError> {
         match self.registers.csts() {
-            u32::MAX => {
+            GONE => {
                 let name = self.transport.identity().name.clone();
                 Err(BusError::DeviceGone { name }.into())
             }
@@ -271,11 +276,30 @@ impl Link {
         }
     }
 
+    /// Waits until CSTS is so. A drive that is being reset may not answer for a while: it has gone
+    /// if it does not at the end.
+    ///
+    /// # Source
+    ///
+    /// SPDK `nvme_ctrlr_process_init`, which allows for the same.
+    fn wait_for(
+        &self,
+        what: &'static str,
+        cap: Cap,
+        is_so: impl Fn(u32) -> bool,
+    ) -> Result<(), NvmeError> {
+        let limit = Duration::from_millis(cap.ready_ms().max(500));
+        let waited = wait(&*self.transport, what, limit, || {
+            let status = self.registers.csts();
+            Ok(status != GONE && is_so(status))
+        });
+        waited.or_else(|error| self.status().and(Err(error)))
+    }
+
     /// Switches the drive off: it reaches no memory then.
     pub(crate) fn stop(&self, cap: Cap) -> Result<(), NvmeError> {
         self.registers.set_cc(0);
-        let limit = Duration::from_millis(cap.ready_ms().max(500));
-        wait(&*self.transport, "end of its work", limit, || Ok(self.status()? & CSTS_READY == 0))
+        self.wait_for("end of its work", cap, |status| status & CSTS_READY == 0)
     }
 
     /// Switches the drive on, and asks what it is; that, and its queue pairs.
@@ -287,16 +311,11 @@ impl Link {
     ) -> Result<(ControllerInfo, u16), NvmeError> {
         self.admin.place(&self.registers);
         self.registers.set_cc(CC_ENABLED);
-        let limit = Duration::from_millis(cap.ready_ms().max(500));
         // A fatal status of before may stand for a while yet, and counts at the end alone.
-        let is_ready = || Ok(self.status()? & CSTS_READY != 0);
-        wait(&*self.transport, "readiness", limit, is_ready).map_err(|error| {
-            match self.status() {
-                Ok(status) if status & CSTS_FATAL != 0 => {
-                    NvmeError::Fatal { name: name.to_owned() }
-                }
-                _ => error,
-            }
+        let ready = self.wait_for("readiness", cap, |status| status & CSTS_READY != 0);
+        ready.map_err(|error| match self.status() {
+            Ok(status) if status & CSTS_FATAL != 0 => NvmeError::Fatal { name: name.to_owned() },
+            _ => error,
         })?;
         let page = self.admin.identify_controller(&*self.transport, config)?;
         let mut info = ControllerInfo::parse(name, &page)?;

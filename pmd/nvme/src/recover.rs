@@ -204,6 +204,8 @@ impl Controller {
         let says = Duration::from_micros(self.info.shutdown_us.into());
         let limit = says.min(LONGEST_SHUTDOWN).max(self.config.shutdown);
         let Some(link) = &self.link else { return Ok(()) };
+        // One that has gone is not waited for.
+        link.status()?;
         if link.registers.cc() & 1 == 1 {
             link.registers.set_cc(CC_ENABLED | CC_SHUTDOWN);
             let shut = wait(&*link.transport, "end of its shutdown", limit, || {

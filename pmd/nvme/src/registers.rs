@@ -25,6 +25,9 @@ pub(crate) const CSTS_FATAL: u32 = 1 << 1;
 pub(crate) const CSTS_SHUTDOWN: u32 = 3 << 2;
 pub(crate) const CSTS_IS_SHUT: u32 = 2 << 2;
 
+/// What every register reads as of a drive that has gone, or does not answer yet.
+pub(crate) const GONE: u32 = u32::MAX;
+
 /// What a drive can do, as the register CAP says. Source: reference 12.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cap(pub(crate) u64);

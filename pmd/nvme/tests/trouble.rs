@@ -199,6 +199,43 @@ fn a_drive_that_does_not_come_back_has_its_function_reset_once() {
     }
 }
 
+/// Registers that cannot be read for a while are no reason to give a drive up that is being reset.
+#[test]
+fn a_drive_that_does_not_answer_at_once_is_waited_for() {
+    for never_stops in [false, true] {
+        let world = World::new(Plan { mute: 1000, lie: Some(Lie::Head), ..Plan::default() });
+        world.fake().mute();
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        queue.push(1, read(&world, 1)).unwrap();
+        world.fake().plan.never_stops = never_stops;
+        assert_eq!(world.a_moment(&mut drive, &mut queue), [failed(1, Failure::Reset)]);
+        works(&world, &mut drive, &mut queue);
+        assert_eq!(world.fake().resets, u32::from(never_stops));
+        assert_eq!(drive.counts().resets, 1);
+    }
+    // One that never answers has gone; there is no wait for the shutdown of one that has.
+    let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
+    let mut drive = world.open();
+    let mut queue = world.queue(&mut drive);
+    queue.push(1, read(&world, 1)).unwrap();
+    queue.ring();
+    world.fake().step();
+    assert_eq!(queue.poll(), None);
+    {
+        let plan = &mut world.fake().plan;
+        (plan.mute, plan.ignores_reset) = (u32::MAX, true);
+    }
+    let Health::Gone(_) = drive.tend() else { panic!("it is there still") };
+    is_gone(&world, &mut drive, &mut queue);
+    let world = World::new(Plan::default());
+    let drive = world.open();
+    let before = world.transport.now();
+    world.fake().set_gone();
+    drop(drive);
+    assert_eq!(world.transport.now(), before);
+}
+
 /// A fatal status may stand for a while behind the reset that it is the reason for.
 #[test]
 fn a_fatal_status_counts_when_the_time_to_get_ready_is_over() {

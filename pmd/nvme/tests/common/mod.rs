@@ -63,6 +63,8 @@ pub struct Plan {
     pub lie: Option<Lie>,
     /// It does not get ready, or does not stop unless its function is reset, or not even then.
     pub never_ready: bool,
+    /// Its registers read as ones for so many steps behind each switch and reset.
+    pub mute: u32,
     /// Its status is fatal for so many looks before it is ready.
     pub slow_ready: u32,
     pub never_stops: bool,
@@ -100,6 +102,7 @@ impl Default for Plan {
             aborts: true,
             lie: None,
             never_ready: false,
+            mute: 0,
             slow_ready: 0,
             never_stops: false,
             rtd3e_us: 0,
@@ -153,8 +156,9 @@ pub struct Fake {
     pub flushes: u32,
     /// Resets of its function.
     pub resets: u32,
-    /// Looks until it is ready.
+    /// Looks until it is ready, and until its registers can be read again.
     until_ready: u32,
+    until_heard: u32,
 }
 
 fn le32(bytes: &[u8], at: usize) -> u32 {
@@ -188,6 +192,7 @@ impl Fake {
             flushes,
             resets: 0,
             until_ready: 0,
+            until_heard: 0,
         };
         fake.publish();
         fake
@@ -228,6 +233,10 @@ impl Fake {
 
     /// Does all that it was told to do.
     pub fn step(&mut self) {
+        if self.until_heard > 0 {
+            self.until_heard -= 1;
+            self.side.set_gone(self.until_heard > 0);
+        }
         if self.side.reset_requested() && !self.plan.ignores_reset {
             self.off();
             self.set(0x14, 0);
@@ -235,6 +244,7 @@ impl Fake {
             self.resets += 1;
             self.publish();
             self.side.reset_done();
+            self.mute();
         }
         while let Some(write) = self.side.poll_write() {
             let value = match write.len_bytes {
@@ -252,6 +262,12 @@ impl Fake {
                 self.run(qid);
             }
         }
+    }
+
+    /// Its registers cannot be read for a while.
+    pub fn mute(&mut self) {
+        self.until_heard = self.plan.mute;
+        self.side.set_gone(self.until_heard > 0);
     }
 
     fn written(&mut self, offset: u64, value: u64) {
@@ -306,8 +322,9 @@ impl Fake {
                 self.set(0x1c, if self.until_ready == 0 { 1 } else { 2 });
             }
             (1, 0) if !self.plan.never_stops => self.off(),
-            _ => {}
+            _ => return,
         }
+        self.mute();
     }
 
     fn run(&mut self, qid: usize) {
