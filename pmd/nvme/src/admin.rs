@@ -255,6 +255,14 @@ impl Admin {
     }
 }
 
+/// Lets a time pass.
+pub(crate) fn pause(transport: &dyn Transport, time: Duration) {
+    let begun = transport.now();
+    while transport.now().saturating_duration_since(begun) < time {
+        transport.relax();
+    }
+}
+
 /// Waits until something is so.
 pub(crate) fn wait(
     transport: &dyn Transport,

@@ -23,7 +23,8 @@ pub struct Config {
     /// How long the drive's shutdown may take at least, 1 ms to 10 minutes: where it says that it
     /// needs longer (RTD3E), it has that, up to a minute.
     pub shutdown: Duration,
-    /// Describe data by an SGL where the drive takes such, else by lists of pages.
+    /// Describe data by an SGL where the drive takes such, else by lists of pages. A drive that is
+    /// known to say so wrongly gets lists.
     pub use_sgl: bool,
 }
 

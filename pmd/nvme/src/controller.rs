@@ -23,10 +23,11 @@ use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_bus::{BusError, DmaHeap, Transport};
 use ferrocx_mempool::Region;
 
-use crate::admin::{Admin, wait};
+use crate::admin::{Admin, pause, wait};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::parts::heap;
 use crate::queue::{IoQueue, QueueConfig};
+use crate::quirks::Quirks;
 use crate::registers::{CC_ENABLED, CSTS_FATAL, CSTS_READY, Cap, GONE, Registers};
 use crate::shared::{ACTIVE, MAKING, QueueShared};
 use crate::{Config, NvmeError};
@@ -62,6 +63,7 @@ pub(crate) struct Link {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) registers: Registers,
     pub(crate) admin: Admin,
+    pub(crate) quirks: Quirks,
     /// The memory of the admin queues.
     _heap: DmaHeap,
 }
@@ -132,13 +134,15 @@ impl Controller {
         let name = transport.identity().name.clone();
         let registers = Registers::new(claim::registers(&*transport))?;
         // VFIO has just reset it.
+        let quirks = Quirks::of(transport.identity());
+        pause(&*transport, quirks.after_reset);
         let answers = || Ok(registers.cap().0 != u64::MAX);
         let _ = wait(&*transport, "answer", MUTE_PATIENCE, answers);
         let cap = registers.cap();
         check_cap(&name, cap)?;
         let heap = heap(&*transport, ADMIN_BYTES)?;
         let admin = Admin::new(&heap, registers.doorbells(0, cap)?)?;
-        let mut link = Link { transport, registers, admin, _heap: heap };
+        let mut link = Link { transport, registers, admin, quirks, _heap: heap };
         link.stop(cap)?;
         let begun = link.start(&name, cap, config);
         let (info, granted) = match begun {
@@ -227,7 +231,7 @@ impl Controller {
             entries: u32::from(self.config.entries).min(largest),
             namespace,
             info: self.info.clone(),
-            use_sgl: self.config.use_sgl && self.info.has_sgl,
+            use_sgl: self.config.use_sgl && self.info.has_sgl && !link.quirks.no_sgl,
             timeout: self.config.timeout,
         };
         let queue = IoQueue::new(&*link.transport, config, doorbells, memory)?;
@@ -298,7 +302,11 @@ impl Link {
 
     /// Switches the drive off: it reaches no memory then.
     pub(crate) fn stop(&self, cap: Cap) -> Result<(), NvmeError> {
+        let was_on = self.registers.cc() & 1 == 1;
         self.registers.set_cc(0);
+        if was_on {
+            pause(&*self.transport, self.quirks.after_stop);
+        }
         self.wait_for("end of its work", cap, |status| status & CSTS_READY == 0)
     }
 

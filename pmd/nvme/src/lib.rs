@@ -74,6 +74,7 @@ mod error;
 mod identify;
 mod parts;
 mod queue;
+mod quirks;
 mod recover;
 mod registers;
 mod shared;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ferrocx_bus::{BusError, Notice};
 
 use crate::NvmeError;
-use crate::admin::wait;
+use crate::admin::{pause, wait};
 use crate::controller::{Controller, Health, Link};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
@@ -251,7 +251,9 @@ impl Link {
     fn reset_function(&self) -> Result<(), NvmeError> {
         self.transport.reset()?;
         let transport = &*self.transport;
-        wait(transport, "end of its reset", RESET_PATIENCE, || Ok(transport.reset_complete()))
+        wait(transport, "end of its reset", RESET_PATIENCE, || Ok(transport.reset_complete()))?;
+        pause(transport, self.quirks.after_reset);
+        Ok(())
     }
 }
 

@@ -94,6 +94,9 @@ fn bytes_are_where_lists_of_pages_say() {
 fn bytes_are_where_descriptors_say() {
     random(Plan::default(), &Config { entries: 2, ..Config::default() }, true);
     random(Plan { sgls: 2, mdts: 1, ..Plan::default() }, &Config::default(), true);
+    // One that says that it takes them, and is better not believed.
+    let (huawei, config) = (Plan { id: (0x19e5, 0x1234), ..Plan::default() }, Config::default());
+    random(huawei, &config, false);
 }
 
 #[test]

@@ -236,6 +236,42 @@ fn a_drive_that_does_not_answer_at_once_is_waited_for() {
     assert_eq!(world.transport.now(), before);
 }
 
+/// By their PCI identity: how long they are left alone behind a reset and a stop.
+#[test]
+fn drives_that_need_it_are_left_alone_for_a_while() {
+    let [none, two, more] = [0, 2000, 2500].map(Duration::from_millis);
+    for (id, opens, resets, function_resets) in [
+        (Plan::default().id, none, none, none),
+        ((0x8086, 0x0a55), none, none, none),
+        ((0x8086, 0x0953), two, none, two),
+        ((0x8086, 0x0a54), two, none, two),
+        // Behind a reset of its function it is off already.
+        ((0x144d, 0xa822), none, more, more),
+        ((0x1c58, 0x0003), none, more, more),
+    ] {
+        for (never_stops, expected) in [(false, resets), (true, function_resets)] {
+            let world = World::new(Plan { id, lie: Some(Lie::Head), ..Plan::default() });
+            let before = world.transport.now();
+            let mut drive = world.open();
+            let took = world.transport.now() - before;
+            assert!(took >= opens && took < opens + Duration::from_millis(100), "{id:x?} {took:?}");
+            let mut queue = world.queue(&mut drive);
+            queue.push(1, read(&world, 1)).unwrap();
+            queue.ring();
+            world.fake().step();
+            assert_eq!(queue.poll(), None);
+            world.fake().plan.never_stops = never_stops;
+            // So long it has to stop, CAP.TO.
+            let expected = if never_stops { expected + two } else { expected };
+            let before = world.transport.now();
+            assert_eq!(drive.tend(), Health::Ready);
+            let took = world.transport.now() - before;
+            let is_so = took >= expected && took < expected + Duration::from_millis(100);
+            assert!(is_so, "{id:x?} {never_stops}: {took:?}, not {expected:?}");
+        }
+    }
+}
+
 /// A fatal status may stand for a while behind the reset that it is the reason for.
 #[test]
 fn a_fatal_status_counts_when_the_time_to_get_ready_is_over() {

@@ -34,6 +34,8 @@ pub enum Lie {
 /// What a drive is like, and what it does wrong.
 #[derive(Debug, Clone)]
 pub struct Plan {
+    /// PCI vendor and device.
+    pub id: (u16, u16),
     pub cap: u64,
     pub firmware: u8,
     pub mdts: u8,
@@ -82,6 +84,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Self {
         Self {
+            id: (0x1b36, 0x0010),
             // 64 entries, 2 s, stride 4, NVM.
             cap: 1 << 37 | 4 << 24 | 63,
             firmware: b'1',
@@ -661,7 +664,9 @@ pub struct World {
 
 impl World {
     pub fn new(plan: Plan) -> Self {
-        let (inner, side) = pair(LocalConfig::default()).unwrap();
+        let mut config = LocalConfig::default();
+        (config.identity.vendor, config.identity.device) = plan.id;
+        let (inner, side) = pair(config).unwrap();
         let fake = Arc::new(Mutex::new(Fake::new(side, plan)));
         let (now, notice, core) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
         let (fake_too, is_stuck) = (Arc::clone(&fake), Arc::default());
