@@ -12,7 +12,7 @@ use crate::command::{BY_SGL, DEALLOCATE, FUA, MAY_DEALLOCATE, Sqe, Status, io};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::parts::{Memory, Parts, heap};
 use crate::registers::Doorbells;
-use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, QueueShared, STUCK};
+use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, QUIET, QueueShared, STUCK};
 use crate::{Failure, NvmeError, Refused};
 
 /// Bytes of the page that a command has for its list.
@@ -220,7 +220,7 @@ impl IoQueue {
     #[inline]
     #[must_use]
     pub fn is_away(&self) -> bool {
-        matches!(self.shared.state(), CLEAN | MAKING | DOWN)
+        matches!(self.shared.state(), CLEAN | MAKING | DOWN | QUIET)
     }
 
     /// Takes a request, under a name of the caller's. The drive hears of it by [`IoQueue::ring`].
@@ -233,7 +233,7 @@ impl IoQueue {
         let Some(parts) = &self.parts else { return Err(Refused::Gone) };
         match self.shared.state() {
             ACTIVE => {}
-            CLEAN | MAKING | DOWN => return Err(Refused::NotReady),
+            CLEAN | MAKING | DOWN | QUIET => return Err(Refused::NotReady),
             _ => return Err(Refused::Gone),
         }
         let (info, shift) = (&self.config.info, self.config.namespace.block_shift);
@@ -294,7 +294,8 @@ impl IoQueue {
     #[inline]
     pub fn ring(&mut self) {
         let Some(parts) = &self.parts else { return };
-        if self.shared.state() != ACTIVE {
+        let state = self.shared.state();
+        if !matches!(state, ACTIVE | QUIET) {
             return;
         }
         let mask = self.config.entries - 1;
@@ -302,7 +303,7 @@ impl IoQueue {
             self.told_head = self.head;
             parts.doorbells.consumed(self.head & mask);
         }
-        if self.told_tail != self.tail {
+        if self.told_tail != self.tail && state == ACTIVE {
             self.told_tail = self.tail;
             parts.doorbells.submit(self.tail & mask);
         }
@@ -312,7 +313,7 @@ impl IoQueue {
     #[inline]
     pub fn poll(&mut self) -> Option<Done> {
         match self.shared.state() {
-            ACTIVE => self.poll_active(),
+            ACTIVE | QUIET => self.poll_active(),
             // Nothing is under way.
             CLEAN | MAKING => None,
             state => self.end_all(state),

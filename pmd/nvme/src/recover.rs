@@ -9,7 +9,7 @@ use crate::admin::{pause, wait};
 use crate::controller::{Controller, Health, Link};
 use crate::identify::{ControllerInfo, Namespace};
 use crate::registers::{CC_ENABLED, CC_SHUTDOWN, CSTS_FATAL, CSTS_IS_SHUT, CSTS_SHUTDOWN};
-use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, STUCK};
+use crate::shared::{ACTIVE, CLEAN, DEAD, DOWN, MAKING, QUIET, STUCK};
 
 /// How long a shutdown may take at most, whatever the drive says.
 const LONGEST_SHUTDOWN: Duration = Duration::from_secs(60);
@@ -180,12 +180,21 @@ impl Controller {
     /// pairs.
     fn restart(&mut self) -> Result<(ControllerInfo, u16), NvmeError> {
         let cap = self.cap();
+        self.quiesce();
         let Some(link) = &mut self.link else { return Err(self.gone()) };
         link.stop(cap)?;
         for queue in self.queues.iter().filter(|queue| queue.is_known()) {
             queue.set(DOWN);
         }
         link.start(&self.name, cap, &self.config)
+    }
+
+    /// Has cores tell the drive of nothing new, which is about to be switched off. Who was about to
+    /// ring may still do so.
+    fn quiesce(&self) {
+        for queue in self.queues.iter().filter(|queue| queue.state() == ACTIVE) {
+            queue.set(QUIET);
+        }
     }
 
     /// Gives the drive back, off.
@@ -206,6 +215,7 @@ impl Controller {
         let Some(link) = &self.link else { return Ok(()) };
         // One that has gone is not waited for.
         link.status()?;
+        self.quiesce();
         if link.registers.cc() & 1 == 1 {
             link.registers.set_cc(CC_ENABLED | CC_SHUTDOWN);
             let shut = wait(&*link.transport, "end of its shutdown", limit, || {

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | `CLEAN` | `MAKING` | the controller begins to make the queue: the drive may know it |
 //! | `MAKING` | `ACTIVE` | the drive has made it: from now on its core may ring |
-//! | `MAKING`, `ACTIVE` | `DOWN` | the controller was reset: the drive reaches nothing of it |
+//! | `ACTIVE` | `QUIET` | the controller, before it switches the drive off: nothing new is told |
+//! | `MAKING`, `ACTIVE`, `QUIET` | `DOWN` | the controller was reset: the drive reaches nothing of it |
 //! | `DOWN` | `CLEAN` | the queue's core has ended what was under way, and emptied the rings |
 //! | any | `DEAD` | the controller: there will be no drive, and it reaches nothing of the queue |
 //! | any | `STUCK` | the controller: there will be no drive, and it may reach the memory still |
@@ -22,6 +23,7 @@ pub(crate) const DOWN: u8 = 2;
 pub(crate) const DEAD: u8 = 3;
 pub(crate) const STUCK: u8 = 4;
 pub(crate) const MAKING: u8 = 5;
+pub(crate) const QUIET: u8 = 6;
 
 /// In [`QueueShared::late`]: the command has ended, and the controller has not seen it.
 const HAS_ENDED: u32 = 1 << 31;
@@ -96,7 +98,7 @@ impl QueueShared {
 
     /// Whether the drive may know the queue, and reach its memory.
     pub(crate) fn is_known(&self) -> bool {
-        matches!(self.state(), MAKING | ACTIVE)
+        matches!(self.state(), MAKING | ACTIVE | QUIET)
     }
 
     pub(crate) fn left(&self) -> MutexGuard<'_, Left> {

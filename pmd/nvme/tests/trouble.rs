@@ -371,6 +371,31 @@ fn a_drive_that_the_kernel_wants_is_given_back_in_order() {
 }
 
 #[test]
+fn a_drive_that_is_to_shut_down_is_told_of_nothing_new_and_ends_what_it_has() {
+    for finishes in [false, true] {
+        let hangs = if finishes { vec![50] } else { Vec::new() };
+        let plan = Plan { hangs, finishes, never_shuts: true, ..Plan::default() };
+        let world = World::new(plan);
+        let mut drive = world.open();
+        let mut queue = world.queue(&mut drive);
+        if finishes {
+            queue.push(1, read(&world, 50)).unwrap();
+            queue.ring();
+            world.fake().step();
+        }
+        let put = |queue| *world.transport.core.lock().unwrap() = queue;
+        put(Some(queue));
+        *world.transport.polled.lock().unwrap() = Some(Vec::new());
+        *world.transport.notice.lock().unwrap() = Some(Notice::RemovalRequested);
+        assert!(matches!(drive.tend(), Health::Gone(_)));
+        put(None);
+        let ended = world.transport.polled.lock().unwrap().take().unwrap();
+        assert_eq!(ended, if finishes { vec![ok(1)] } else { vec![] });
+        assert_eq!(world.fake().flushes, 0);
+    }
+}
+
+#[test]
 fn a_drive_that_comes_back_as_another_is_given_up() {
     let world = World::new(Plan { lie: Some(Lie::Head), ..Plan::default() });
     let mut drive = world.open();

@@ -73,6 +73,8 @@ pub struct Plan {
     pub ignores_reset: bool,
     /// How long it says that its shutdown takes.
     pub rtd3e_us: u32,
+    /// It completes what hangs when it is told to shut down.
+    pub finishes: bool,
     /// Its shutdown never ends.
     pub never_shuts: bool,
     /// The admin command of this opcode is not answered.
@@ -109,6 +111,7 @@ impl Default for Plan {
             slow_ready: 0,
             never_stops: false,
             rtd3e_us: 0,
+            finishes: false,
             never_shuts: false,
             ignores_reset: false,
             silent: None,
@@ -302,6 +305,9 @@ impl Fake {
         self.set(0x14, cc);
         if cc >> 14 & 3 == 1 && before >> 14 & 3 == 0 {
             self.shutdowns += 1;
+            while self.plan.finishes && !self.hanging.is_empty() {
+                self.let_go(0);
+            }
             let state = if self.plan.never_shuts { 1 } else { 2 };
             self.set(0x1c, self.get(0x1c) & !0xc | state << 2);
         }
@@ -596,6 +602,8 @@ pub struct Between {
     pub notice: Mutex<Option<Notice>>,
     /// A queue whose core goes on while the controller waits: it wants one flush.
     pub core: Mutex<Option<IoQueue>>,
+    /// What it got meanwhile, if it is one that polls.
+    pub polled: Mutex<Option<Vec<Done>>>,
     /// Nobody can end the drive's access to memory.
     pub is_stuck: Arc<AtomicBool>,
 }
@@ -641,6 +649,9 @@ impl Transport for Between {
 
     fn relax(&self) {
         if let Some(queue) = &mut *self.core.lock().unwrap() {
+            if let Some(polled) = &mut *self.polled.lock().unwrap() {
+                polled.extend(std::iter::from_fn(|| queue.poll()));
+            }
             if queue.under_way() == 0 {
                 let _ = queue.push(9, Op::Flush);
             }
@@ -670,7 +681,8 @@ impl World {
         let fake = Arc::new(Mutex::new(Fake::new(side, plan)));
         let (now, notice, core) = (Mutex::new(Instant::now()), Mutex::default(), Mutex::default());
         let (fake_too, is_stuck) = (Arc::clone(&fake), Arc::default());
-        let transport = Between { inner, fake: fake_too, now, notice, core, is_stuck };
+        let polled = Mutex::default();
+        let transport = Between { inner, fake: fake_too, now, notice, core, polled, is_stuck };
         let transport = Arc::new(transport);
         let memory = Region::alloc(&RegionConfig::heap(64 << 10)).unwrap();
         Self { fake, transport, memory }
