@@ -157,8 +157,8 @@ fn check_unused(tree: &Tree, nic: &Nic) -> Result<()> {
 /// Processes that hold a function's own file of VFIO or its group's open, as `name (pid)`.
 #[must_use]
 pub fn holders(tree: &Tree, nic: &Nic) -> Vec<String> {
-    let files = nic.device_file().into_iter().chain(nic.group_file());
-    let wanted: Vec<_> = files.map(|file| Path::new("/").join(file)).collect();
+    let group = nic.group_file().map(|file| Path::new("/").join(file));
+    let wanted: Vec<_> = nic.vfio_file.clone().into_iter().chain(group).collect();
     let holds = |pid: &String| {
         let folder = Path::new("proc").join(pid).join("fd");
         let mut links = tree.list(&folder).into_iter();

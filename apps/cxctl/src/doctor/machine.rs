@@ -139,7 +139,7 @@ pub(super) fn may_use(tree: &Tree, path: impl AsRef<Path>, need: &Need) -> Optio
 /// Whether the user may open the function by its own file, which needs no file of its group.
 pub(super) fn opens_by_file(tree: &Tree, nic: &Nic, need: &Need) -> bool {
     let may = |path: &Path| may_use(tree, path, need) == Some(true);
-    nic.device_file().is_some_and(|file| may(&file)) && may(Path::new("dev/iommu"))
+    nic.device_file().is_some_and(may) && may(Path::new("dev/iommu"))
 }
 
 fn vfio_node(tree: &Tree, need: &Need, by_file: bool) -> Finding {
@@ -198,8 +198,8 @@ fn memlock(tree: &Tree, need: &Need) -> Finding {
     }
 }
 
-/// Enough free hugepages of 2 MiB, on the node of each adapter. Those of 1 GiB serve the largest
-/// regions alone, which a program that needs `need` of several has not.
+/// Enough free hugepages of 2 MiB, on the node of each adapter. Those of 1 GiB serve regions of
+/// half a GiB and more alone, and how large each region is, is not known here.
 fn hugepages(tree: &Tree, nics: &[Nic], need: &Need) -> Finding {
     const SIZE_KIB: u64 = 2048;
     let check = "hugepages";

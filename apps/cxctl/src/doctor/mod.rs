@@ -122,12 +122,9 @@ pub fn groups_of(tree: &Tree, uid: u32) -> Vec<u32> {
     let text = |path: &str| tree.text(path).unwrap_or_default();
     let (users, groups) = (text("etc/passwd"), text("etc/group"));
     // name:password:uid:gid:..., and name:password:gid:member,member.
-    let user = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
-    let Some(user) =
-        user.clone().find(|user| user.get(2).and_then(|id| id.parse().ok()) == Some(uid))
-    else {
-        return Vec::new();
-    };
+    let mut users = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let is_it = |user: &Vec<&str>| user.get(2).and_then(|id| id.parse().ok()) == Some(uid);
+    let Some(user) = users.find(is_it) else { return Vec::new() };
     let others = groups.lines().filter_map(|line| {
         let group: Vec<_> = line.split(':').collect();
         let is_member = group.get(3)?.split(',').any(|name| name == user[0]);

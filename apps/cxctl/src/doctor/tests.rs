@@ -178,8 +178,8 @@ fn memory_that_is_missing() {
     assert_eq!(complaints(&machine, &need()), [], "just enough");
     // Root without CAP_IPC_LOCK, as in a container.
     let root = Need { uid: 0, ..need() };
+    machine.file("proc/self/limits", &limits("8388608"));
     for (rights, count) in [("000001ffffffffff", 0), ("00000000a80425fb", 1)] {
-        machine.file("proc/self/limits", &limits("8388608"));
         machine.file("proc/self/status", &format!("Name:\tcxctl\nCapEff:\t{rights}"));
         assert_eq!(complaints(&machine, &root).len(), count, "{rights}");
         let other = Need { is_caller: false, ..root.clone() };

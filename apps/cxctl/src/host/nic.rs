@@ -33,7 +33,7 @@ pub struct Nic {
     /// Its IOMMU group.
     pub group: Option<Group>,
     /// Its own file of VFIO, `/dev/vfio/devices/NAME`, where the kernel has such.
-    pub vfio_file: Option<String>,
+    pub vfio_file: Option<PathBuf>,
     /// The node whose memory is near.
     pub numa_node: Option<u32>,
     /// Interfaces of the kernel's driver that this network namespace sees.
@@ -111,7 +111,7 @@ impl Nic {
             vfs: tree.number(path.join("sriov_numvfs")).unwrap_or(0),
             driver: device.driver.clone(),
             group: group(device),
-            vfio_file: tree.list(path.join("vfio-dev")).into_iter().next(),
+            vfio_file: tree.sysfs().vfio_file(&identity.name),
             numa_node: identity.numa_node,
             netdevs: netdevs(tree, &identity.name),
             link_layer: rdma("ports/1/link_layer"),
@@ -122,8 +122,8 @@ impl Nic {
 
     /// Its own file of VFIO, relative.
     #[must_use]
-    pub fn device_file(&self) -> Option<PathBuf> {
-        Some(Path::new("dev/vfio/devices").join(self.vfio_file.as_ref()?))
+    pub fn device_file(&self) -> Option<&Path> {
+        self.vfio_file.as_ref()?.strip_prefix("/").ok()
     }
 
     /// The file of its IOMMU group, relative.
