@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use ferrocx_core::{ConfigError, Device, DeviceError, FlowMatch};
+use ferrocx_core::{ConfigError, Device, DeviceError, FlowMatch, FlowRule, RxQueueRef};
 use ferrocx_mempool::{Mbuf, Pool, PoolConfig};
 
 use crate::config::{RssConfig, RxQueueConfig, TxQueueConfig};
-use crate::rss::Rss;
+use crate::rss::{Rss, Steering};
 use crate::rx::{RxQueue, Shape};
 use crate::tx::{PrebuiltFrame, TxQueue};
 
@@ -91,7 +91,7 @@ impl Lane {
         config.check(device, pool, 1)?;
         let mut lane = Self::unled(device, pool, config)?;
         let rss = Rss::new(device, &[lane.rx.queue_ref()], &RssConfig::default())?;
-        lane.rx.keep(Arc::new(rss));
+        lane.rx.keep(Steering { rule: None, rss: Some(Arc::new(rss)) });
         Ok(lane)
     }
 
@@ -114,13 +114,43 @@ impl Lane {
         config: &LaneConfig,
         rss: &RssConfig,
     ) -> Result<Vec<Self>, DeviceError> {
-        config.check(device, pool, count)?;
-        let make = |_| Self::unled(device, pool, config);
-        let mut lanes = (0..count).map(make).collect::<Result<Vec<Self>, DeviceError>>()?;
-        let queues: Vec<_> = lanes.iter().map(|lane| lane.rx.queue_ref()).collect();
-        let rss = Arc::new(Rss::new(device, &queues, rss)?);
-        lanes.iter_mut().for_each(|lane| lane.rx.keep(Arc::clone(&rss)));
+        let mut lanes = Self::several_unled(device, pool, count, config)?;
+        let rss = Some(Arc::new(Rss::new(device, &queues(&lanes), rss)?));
+        lanes.iter_mut().for_each(|lane| lane.rx.keep(Steering { rule: None, rss: rss.clone() }));
         Ok(lanes)
+    }
+
+    /// Makes `count` lanes and spreads the packets that match over them by `rss`, and no others:
+    /// [`Lane::matching`] for several cores.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Lane::matching`], and of [`Rss::for_rules`].
+    pub fn spread_matching(
+        device: &Device,
+        pool: &Pool,
+        count: usize,
+        matches: FlowMatch,
+        config: &LaneConfig,
+        rss: &RssConfig,
+    ) -> Result<Vec<Self>, DeviceError> {
+        let mut lanes = Self::several_unled(device, pool, count, config)?;
+        let rss = Arc::new(Rss::for_rules(device, &queues(&lanes), rss)?);
+        let rule = FlowRule { matches, action: rss.action(), mark: None, count: false };
+        let rule = Some(Arc::new(device.add_flow_rule(&rule)?));
+        let steering = Steering { rule, rss: Some(rss) };
+        lanes.iter_mut().for_each(|lane| lane.rx.keep(steering.clone()));
+        Ok(lanes)
+    }
+
+    fn several_unled(
+        device: &Device,
+        pool: &Pool,
+        count: usize,
+        config: &LaneConfig,
+    ) -> Result<Vec<Self>, DeviceError> {
+        config.check(device, pool, count)?;
+        (0..count).map(|_| Self::unled(device, pool, config)).collect()
     }
 
     /// Makes a lane for the packets that match, and no others. The match is looked at before
@@ -141,8 +171,8 @@ impl Lane {
         Ok(Self { rx, tx: TxQueue::new(device, pool, &config.tx)? })
     }
 
-    /// The table by which the port's traffic is spread, to look at or replace; `None` of a lane
-    /// for packets that match. Lanes that were made together have the same.
+    /// The table by which packets are spread, to look at or replace; `None` of a lane that has all
+    /// packets that match. Lanes that were made together have the same.
     #[must_use]
     pub fn rss(&self) -> Option<&Rss> {
         self.rx.rss()
@@ -205,4 +235,8 @@ impl Lane {
     pub fn tx(&mut self) -> &mut TxQueue {
         &mut self.tx
     }
+}
+
+fn queues(lanes: &[Lane]) -> Vec<RxQueueRef> {
+    lanes.iter().map(|lane| lane.rx.queue_ref()).collect()
 }

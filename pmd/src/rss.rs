@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrocx_core::{
-    ConfigError, Device, DeviceError, FlowRuleHandle, Handle, Routes, RxQueueRef, TrafficType,
+    ConfigError, Device, DeviceError, FlowAction, FlowRuleHandle, Handle, Routes, RxQueueRef,
+    TrafficTirs, TrafficType,
 };
 use ferrocx_prm::tirc::{Tirc, disp_type, hash_field, hash_fn};
 
@@ -45,24 +46,24 @@ fn tirc(config: &RssConfig, traffic: TrafficType, rqtn: u32, first_rqn: u32) -> 
         .with_rx_hash_field_selector_outer(fields)
 }
 
-/// What leads packets to a queue as long as the queue has it.
-#[derive(Debug)]
-pub(crate) enum Steering {
-    /// A share of all that nothing else takes, or all of it.
-    Spread(Arc<Rss>),
-    /// Packets that match.
-    #[expect(dead_code, reason = "in force until it is dropped")]
-    Rule(FlowRuleHandle),
+/// What leads packets to a queue, in force as long as one queue has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Steering {
+    /// Packets that match; without one it is all that nothing else takes.
+    pub(crate) rule: Option<Arc<FlowRuleHandle>>,
+    /// The queue has a share of them.
+    pub(crate) rss: Option<Arc<Rss>>,
 }
 
 /// Traffic flows to the queues as long as this lives.
 #[derive(Debug)]
 #[must_use = "traffic flows as long as it lives"]
 pub struct Rss {
-    // Dropped in this order: entries, TIRs and table, the queues.
-    routes: Routes,
-    tirs: Vec<Handle>,
-    rqt: Option<Handle>,
+    // Entries are dropped first. Each TIR holds the table, and that the queues.
+    routes: Option<Routes>,
+    /// One for each type of traffic, or one for all.
+    tirs: Vec<Arc<Handle>>,
+    rqt: Option<Arc<Handle>>,
     queues: Vec<RxQueueRef>,
     reta: Mutex<Vec<u16>>,
 }
@@ -83,27 +84,54 @@ impl Rss {
         queues: &[RxQueueRef],
         config: &RssConfig,
     ) -> Result<Self, DeviceError> {
+        let mut rss = Self::for_rules(device, queues, config)?;
+        let tirns: Vec<_> = rss.of_traffic().iter().map(|tir| tir.number()).collect();
+        let tirns = tirns.try_into().expect("one for each type");
+        rss.routes = Some(Routes::new(device, &tirns)?);
+        Ok(rss)
+    }
+
+    /// Steers nothing by itself, but what flow rules lead to it: see [`Rss::action`]. There may be
+    /// several, beside the one that takes the port's traffic.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError`] for no queue, a table too long or with an index out of range; or what the
+    /// device refused.
+    pub fn for_rules(
+        device: &Device,
+        queues: &[RxQueueRef],
+        config: &RssConfig,
+    ) -> Result<Self, DeviceError> {
         let reta = checked_reta(config, queues.len(), device.limits().max_reta)?;
         let rqns = rqns(queues, &reta);
-        let rqt = if queues.len() > 1 { Some(device.create_rqt(&rqns)?) } else { None };
-        let mut tirs = Vec::new();
-        let mut tirns = [0; TrafficType::ALL.len()];
-        match &rqt {
-            // One queue: one TIR for everything.
-            None => {
-                tirs.push(queues[0].direct_tir()?);
-                tirns.fill(tirs[0].number());
+        let (mut rqt, mut tirs) = (None, Vec::new());
+        if let [queue] = queues {
+            tirs.push(Arc::new(queue.direct_tir()?));
+        } else {
+            let made = device.create_rqt(&rqns)?;
+            let made = Arc::new(queues.iter().fold(made, |made, queue| queue.needed_by(made)));
+            for traffic in TrafficType::ALL {
+                let tirc = tirc(config, traffic, made.number(), rqns[0]);
+                tirs.push(Arc::new(device.create_tir(tirc)?.needing(&made)));
             }
-            Some(rqt) => {
-                for (traffic, tirn) in TrafficType::ALL.into_iter().zip(&mut tirns) {
-                    tirs.push(device.create_tir(tirc(config, traffic, rqt.number(), rqns[0]))?);
-                    *tirn = tirs[tirs.len() - 1].number();
-                }
-            }
+            rqt = Some(made);
         }
-        let routes = Routes::new(device, &tirns)?;
         let reta = Mutex::new(reta);
-        Ok(Self { routes, tirs, rqt, queues: queues.to_vec(), reta })
+        Ok(Self { routes: None, tirs, rqt, queues: queues.to_vec(), reta })
+    }
+
+    /// The TIR of each type of traffic.
+    fn of_traffic(&self) -> TrafficTirs {
+        std::array::from_fn(|at| Arc::clone(self.tirs.get(at).unwrap_or(&self.tirs[0])))
+    }
+
+    /// What a [`FlowRule`](ferrocx_core::FlowRule) does that has its packets spread over these
+    /// queues, by their hash and the table. The rule may outlive this: the table stays then.
+    #[must_use]
+    #[doc(alias = "rte_flow_action_rss")]
+    pub fn action(&self) -> FlowAction {
+        FlowAction::Spread(self.of_traffic())
     }
 
     /// The table in force: indices into the list of queues.
@@ -147,10 +175,17 @@ impl Rss {
     ///
     /// # Errors
     ///
-    /// The first object that could not be destroyed; the others are dropped all the same.
+    /// [`ConfigError::Conflict`] while flow rules lead to it or an action is kept, or the first
+    /// object that could not be destroyed; the others are dropped all the same, or with the last
+    /// rule.
     pub fn destroy(self) -> Result<(), DeviceError> {
-        self.routes.destroy()?;
-        for mut handle in self.tirs.into_iter().chain(self.rqt) {
+        self.routes.map_or(Ok(()), Routes::destroy)?;
+        // The TIRs, and then the table that each of them holds.
+        for handle in self.tirs.into_iter().chain(self.rqt) {
+            let Some(mut handle) = Arc::into_inner(handle) else {
+                let what = "flow rules or actions of this Rss are alive; drop them first";
+                return Err(ConfigError::Conflict { what }.into());
+            };
             handle.destroy()?;
         }
         Ok(())

@@ -9,6 +9,7 @@ use ferrocx_core::{
     Device, DeviceConfig, FlowAction, FlowMatch, FlowRule, Ipv4Match, Masked, RxQueueRef,
 };
 use ferrocx_mempool::Pool;
+use ferrocx_net::ether::MacAddr;
 use ferrocx_net::ip;
 use ferrocx_pmd::{Rss, RssConfig, RxQueue, RxQueueConfig};
 
@@ -185,6 +186,108 @@ fn rules_steer_mark_count_and_drop() {
     }
     bench.settle();
     assert_eq!(counts(&mut rx), [2, 0], "without rules everything goes to the first queue");
+    bench.assert_clean();
+}
+
+/// An RSS of a rule's own, beside the port's: what the match leaves open is told apart by a table.
+#[test]
+fn rules_spread_what_matches_by_hash_mark_and_count() {
+    let mut bench = Bench::new();
+    let device = bench.device();
+    let pool = pool(1024);
+    let mut rx = queues(&device, &pool, 4);
+    let _rss = Rss::new(&device, &[rx[0].queue_ref()], &RssConfig::default()).unwrap();
+    let config = RssConfig { reta: vec![0, 1, 2, 1], ..RssConfig::default() };
+    let some = Rss::for_rules(&device, &refs(&rx[1..]), &config).unwrap();
+    let from_here =
+        Ipv4Match { source: Some(Ipv4Addr::new(10, 0, 0, 1).into()), destination: None };
+    let any =
+        FlowMatch { source_mac: Some(MacAddr([2, 0, 0, 0, 0, 9]).into()), ..FlowMatch::default() };
+    let ipv4 = FlowMatch { ipv4: Some(from_here), ..any };
+    let udp_alone = FlowMatch { ip_protocol: Some(ip::UDP), ..ipv4 };
+    // TCP, UDP, and what has no hash: where a rule that matches it takes them, by queue.
+    let cases = [(any, true, true), (ipv4, true, false), (udp_alone, false, false)];
+    for (matches, takes_tcp, takes_others) in cases {
+        let action = some.action();
+        let rule = FlowRule { matches, action, mark: Some(0x1234), count: true };
+        let rule = device.add_flow_rule(&rule).unwrap();
+        let mut taken = 0;
+        for port in 1000..1040u16 {
+            let mut input = vec![10, 0, 0, 1, 10, 0, 0, 2];
+            input.extend(port.to_be_bytes());
+            input.extend(80u16.to_be_bytes());
+            let hash = toeplitz(&config.key, &input);
+            let by_table = 1 + usize::from(config.reta[hash as usize % 4]);
+            for (sent, takes) in
+                [(udp(MAC, port, 80, &[7; 40]), true), (tcp(MAC, port, &[7; 40]), takes_tcp)]
+            {
+                bench.inject(&sent);
+                bench.settle();
+                let (wanted, mark) = if takes { (by_table, Some(0x1234)) } else { (0, None) };
+                let mut out = Burst::new();
+                assert_eq!(rx[wanted].rx_burst(&mut out), 1, "{matches:?}, port {port}");
+                assert_eq!((out[0].flow_mark(), bytes_of(&out[0])), (mark, sent));
+                if takes {
+                    assert_eq!(out[0].rss_hash(), Some(hash));
+                    taken += 1;
+                }
+            }
+        }
+        bench.inject(&frame(MAC, 64, 0));
+        bench.settle();
+        let first_of_table = [0, 1, 0, 0];
+        assert_eq!(counts(&mut rx), if takes_others { first_of_table } else { [1, 0, 0, 0] });
+        assert_eq!(rule.counts().unwrap().packets, taken + u64::from(takes_others));
+    }
+    // The table changes while its rule is in force; the rule may outlive what it was made by.
+    let matches = ipv4;
+    let rule = device
+        .add_flow_rule(&FlowRule { matches, action: some.action(), mark: None, count: false })
+        .unwrap();
+    some.set_reta(&[2; 4]).unwrap();
+    let error = some.destroy().unwrap_err().to_string();
+    assert!(
+        error.contains("flow rules or actions of this Rss are alive; drop them first"),
+        "{error}"
+    );
+    for port in 0..20 {
+        bench.inject(&udp(MAC, port, 80, &[1; 40]));
+    }
+    bench.settle();
+    assert_eq!(counts(&mut rx), [0, 0, 0, 20]);
+    let failed = rx.pop().unwrap().destroy().unwrap_err();
+    assert!(failed.cause.to_string().contains("are alive"), "{}", failed.cause);
+    rule.destroy().unwrap();
+    failed.object.destroy().unwrap();
+    bench.assert_clean();
+}
+
+/// A rule for which there is no room keeps nothing of its own table.
+#[test]
+fn a_rule_that_fails_half_way_leaves_nothing() {
+    let bench = Bench::new();
+    let device = bench.try_device(&DeviceConfig { flow_rules: 2, ..config() });
+    let pool = pool(256);
+    let rx = queues(&device, &pool, 2);
+    let rss = Rss::for_rules(&device, &refs(&rx), &RssConfig::default()).unwrap();
+    let to = |vlan| FlowRule {
+        matches: FlowMatch { vlan: Some(Some(vlan)), ..FlowMatch::default() },
+        action: rss.action(),
+        mark: None,
+        count: false,
+    };
+    let all = |rule| FlowRule { matches: FlowMatch::default(), ..rule };
+    let kept = [to(1), all(to(1))].map(|rule| device.add_flow_rule(&rule).unwrap());
+    for vlan in 2..50 {
+        let error = device.add_flow_rule(&to(vlan)).unwrap_err().to_string();
+        assert!(error.contains("the table of flow rules is full"), "{error}");
+    }
+    drop(kept);
+    rss.destroy().unwrap();
+    for queue in rx {
+        queue.destroy().unwrap();
+    }
+    device.close().unwrap();
     bench.assert_clean();
 }
 

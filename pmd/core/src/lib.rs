@@ -78,7 +78,7 @@ pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
 pub use events::{CompletionEvents, EventReader};
 pub use flow::{
     FlowAction, FlowMatch, FlowRule, FlowRuleHandle, Ipv4Match, Ipv6Match, MAX_MULTICAST, Masked,
-    Routes, RxQueueRef, TrafficType,
+    Routes, RxQueueRef, TrafficTirs, TrafficType,
 };
 pub use handle::Handle;
 pub use health::{HealthReport, POLL_INTERVAL as HEALTH_POLL_INTERVAL};

@@ -310,6 +310,22 @@ impl Port {
         Lane::matching(&self.device, &self.pool, matches, &LaneConfig::default())
     }
 
+    /// A lane for each of `count` cores, with the packets that match spread over them by their
+    /// headers, and no others: [`Port::lane_matching`] for several cores. For other settings there
+    /// is [`Lane::spread_matching`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Port::lane_matching`].
+    pub fn lanes_matching(
+        &self,
+        count: usize,
+        matches: FlowMatch,
+    ) -> Result<Vec<Lane>, DeviceError> {
+        let (lane, rss) = (LaneConfig::default(), RssConfig::default());
+        Lane::spread_matching(&self.device, &self.pool, count, matches, &lane, &rss)
+    }
+
     /// A receive queue for the packets that match, and no others: for a core that sends on other
     /// queues, or not at all. For timestamps and other settings there is [`RxQueue::matching`].
     ///

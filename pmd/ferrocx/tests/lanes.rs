@@ -70,6 +70,28 @@ fn traffic_is_spread_as_long_as_one_lane_lives() {
 }
 
 #[test]
+fn packets_that_match_are_spread_as_long_as_one_of_their_lanes_lives() {
+    let [from, to] = Port::open_all(["model:net=some"; 2]).unwrap();
+    let (mut sender, mut rest) = (from.lane().unwrap(), to.lane().unwrap());
+    let matches = FlowMatch { ipv4: Some(Ipv4Match::default()), ..FlowMatch::default() };
+    let [mut first, mut second]: [Lane; 2] =
+        to.lanes_matching(2, matches).unwrap().try_into().unwrap();
+    let mut take = || [first.rx_one(), second.rx_one(), rest.rx_one()];
+    let each = spread(&mut sender, [&from, &to], &mut take);
+    assert!(each[0] > 0 && each[1] > 0 && each[2] == 0, "{each:?}");
+
+    drop(first);
+    let rss = second.rss().unwrap();
+    rss.set_reta(&vec![1; rss.reta().len()]).unwrap();
+    let each = spread(&mut sender, [&from, &to], || [second.rx_one(), rest.rx_one()]);
+    assert_eq!(each, [FRAMES, 0]);
+
+    // With the last of them the rule has gone.
+    drop(second);
+    assert_eq!(spread(&mut sender, [&from, &to], || [rest.rx_one()]), [FRAMES]);
+}
+
+#[test]
 fn a_receive_queue_of_a_match_sees_it_as_long_as_it_lives() {
     let [from, to] = Port::open_all(["model:net=matching"; 2]).unwrap();
     let (mut sender, mut rest) = (from.lane().unwrap(), to.lane().unwrap());

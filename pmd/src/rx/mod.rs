@@ -75,7 +75,7 @@ pub struct RxQueue {
     pub(crate) hot: RxRing,
     /// The device's side, which is held by what steers to it too.
     rq: Arc<Handle>,
-    steering: Option<Steering>,
+    steering: Steering,
     wake: Option<Wake>,
     drops: Option<DropCounter>,
 }
@@ -452,7 +452,7 @@ impl RxQueue {
             return Err(hot.too_small());
         }
         let rq = Arc::new(rq.needing(&Arc::new(cq_handle)));
-        let queue = Self { hot, rq, steering: None, wake, drops };
+        let queue = Self { hot, rq, steering: Steering::default(), wake, drops };
         queue.make_ready()?;
         Ok(queue)
     }
@@ -473,21 +473,18 @@ impl RxQueue {
         let mut queue = Self::new(device, pool, config)?;
         let action = FlowAction::Queue(queue.queue_ref());
         let rule = FlowRule { matches, action, mark: None, count: false };
-        queue.steering = Some(Steering::Rule(device.add_flow_rule(&rule)?));
+        queue.steering.rule = Some(Arc::new(device.add_flow_rule(&rule)?));
         Ok(queue)
     }
 
     /// Has the queue keep its part in what spreads packets over several.
-    pub(crate) fn keep(&mut self, rss: Arc<Rss>) {
-        self.steering = Some(Steering::Spread(rss));
+    pub(crate) fn keep(&mut self, steering: Steering) {
+        self.steering = steering;
     }
 
     /// The table that it was given a part in by [`RxQueue::keep`].
     pub(crate) fn rss(&self) -> Option<&Rss> {
-        match &self.steering {
-            Some(Steering::Spread(rss)) => Some(rss),
-            _ => None,
-        }
+        self.steering.rss.as_deref()
     }
 
     /// RST to RDY, and the first buffers.

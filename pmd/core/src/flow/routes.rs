@@ -1,6 +1,6 @@
 //! [`Routes`]: where the traffic goes that no rule of a user's leads elsewhere.
 
-use super::tables::TrafficType;
+use super::traffic::TrafficType;
 use crate::device::{Device, lock};
 use crate::error::DeviceError;
 use crate::handle::Handle;

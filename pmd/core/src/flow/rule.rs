@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{AllocFlowCounter, QueryFlowCounter};
-use ferrocx_prm::flow::{FlowContext, FlowMatchParam, action, destination_type};
+use ferrocx_prm::flow::{FlowContext, FlowMatchParam, action};
 use ferrocx_prm::tirc::{Tirc, disp_type};
 
 use super::matches::FlowMatch;
+use super::spread::{Target, TrafficTirs};
 use super::tables::{destination, matches_ip_version, set_entry};
 use crate::device::{Device, lock};
 use crate::error::{ConfigError, DeviceError};
@@ -43,6 +44,12 @@ impl RxQueueRef {
         self.rq.number()
     }
 
+    /// Keeps the queue's number in use until an object is gone whose context names it.
+    #[must_use]
+    pub fn needed_by(&self, handle: Handle) -> Handle {
+        handle.needing(&self.rq)
+    }
+
     /// Makes a TIR that leads to this queue alone.
     pub fn direct_tir(&self) -> Result<Handle, DeviceError> {
         /// Both kinds come back, despite the field's name. Source: reference 5.9.
@@ -51,7 +58,7 @@ impl RxQueueRef {
             .with_disp_type(disp_type::DIRECT)
             .with_self_lb_block(if self.hears_port { UNICAST_AND_MULTICAST } else { 0 })
             .with_inline_rqn(self.rqn());
-        Ok(self.rq.device().create_tir(tirc)?.needing(&self.rq))
+        Ok(self.needed_by(self.rq.device().create_tir(tirc)?))
     }
 }
 
@@ -64,6 +71,9 @@ pub enum FlowAction {
     /// They go where a TIR of the caller's leads them: for crates that have objects of their own,
     /// as verbs-lite has.
     Tir(Arc<Handle>),
+    /// Each type of traffic goes to its TIR, past the port's RSS: a second RSS for what matches.
+    /// ferrocx-pmd's `Rss::action` makes it.
+    Spread(TrafficTirs),
     /// They are dropped.
     Drop,
 }
@@ -85,7 +95,7 @@ pub struct FlowRule {
 #[derive(Debug)]
 #[must_use = "the rule is in force as long as it lives"]
 pub struct FlowRuleHandle {
-    /// It holds its TIR, which holds its queue, and its counter.
+    /// It holds what it leads to, which holds the queues, and its counter.
     entry: Handle,
     counter: Option<Arc<Handle>>,
 }
@@ -146,9 +156,11 @@ impl Device {
         let (mask, value) =
             rule.matches.encode(matches_ip_version(&inner.made.caps.nic_receive))?;
         self.check_rule(rule)?;
-        let tir = match &rule.action {
-            FlowAction::Queue(queue) => Some(Arc::new(queue.direct_tir()?)),
-            FlowAction::Tir(tir) => Some(Arc::clone(tir)),
+        let mark = rule.mark.unwrap_or(0);
+        let target = match &rule.action {
+            FlowAction::Queue(queue) => Some(Target::tir(Arc::new(queue.direct_tir()?))),
+            FlowAction::Tir(tir) => Some(Target::tir(Arc::clone(tir))),
+            FlowAction::Spread(tirs) => Some(self.spread_rule(&rule.matches, tirs, mark)?),
             FlowAction::Drop => None,
         };
         let counter = if rule.count { Some(Arc::new(self.alloc_flow_counter()?)) } else { None };
@@ -156,12 +168,11 @@ impl Device {
         let mut steering = lock(&inner.steering);
         steering.create(&mut control, inner.table_setup())?;
         let (table, group, index) = steering.place_rule(&mut control, mask)?;
-        let to: Vec<_> =
-            tir.iter().map(|tir| destination(destination_type::TIR, tir.number())).collect();
-        let what = if tir.is_some() { action::FORWARD } else { action::DROP };
+        let to: Vec<_> = target.iter().map(|to| destination(to.kind, to.id)).collect();
+        let what = if target.is_some() { action::FORWARD } else { action::DROP };
         let context = FlowContext::zeroed()
             .with_group_id(group)
-            .with_flow_tag(rule.mark.unwrap_or(0))
+            .with_flow_tag(mark)
             .with_action(what)
             .with_match_value(FlowMatchParam::zeroed().with_outer_headers(value));
         let counter_id = counter.as_ref().map(|counter| counter.number());
@@ -172,7 +183,7 @@ impl Device {
             return Err(error.into());
         }
         let mut entry = Handle::new(self, Kind::FlowEntry { table }, index, Vec::new());
-        for needed in tir.iter().chain(&counter) {
+        for needed in target.iter().flat_map(|to| &to.needs).chain(&counter) {
             entry = entry.needing(needed);
         }
         Ok(FlowRuleHandle { entry, counter })

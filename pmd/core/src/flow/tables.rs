@@ -5,6 +5,7 @@
 //! | rules (0, the root) | users' rules; then one for everything | where the rule says; else to addresses |
 //! | addresses (1) | own MAC, broadcast, multicast groups; all multicast; everything | to traffic types |
 //! | traffic types (2) | TCP, UDP, IP of both versions; everything | to the TIR that hashes it |
+//! | of a rule that spreads (3) | as in the table of traffic types | to the TIR that hashes it |
 //!
 //! What matches nothing is dropped: a table's default for receiving. Each table ends in an entry
 //! for everything, where it needs one, instead of a link to the next table: every device has
@@ -13,7 +14,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ferrocx_net::ether::MacAddr;
-use ferrocx_net::ip;
 use ferrocx_prm::caps::{FlowTableProps, ft_field};
 use ferrocx_prm::cmd::Command;
 use ferrocx_prm::cmd::flow::{CreateFlowGroup, CreateFlowTable, SetFlowTableRoot, SetFte};
@@ -22,7 +22,8 @@ use ferrocx_prm::flow::{
     FlowTableContext, TABLE_TYPE_NIC_RX, action, destination_type, match_criteria,
 };
 
-use super::matches::{FlowMatch, Ipv4Match, Ipv6Match, words};
+use super::matches::words;
+use super::traffic::{self, TrafficType};
 use crate::cmd::CommandError;
 use crate::control::Control;
 use crate::error::{ConfigError, DeviceError};
@@ -33,6 +34,8 @@ use crate::objects::Kind;
 const RULES: usize = 0;
 const ADDRESSES: usize = 1;
 const TRAFFIC: usize = 2;
+/// Level of tables that rules have of their own.
+pub(super) const OF_A_RULE: u32 = 3;
 
 /// Multicast groups that fit the table of addresses beside the own MAC and broadcast.
 pub const MAX_MULTICAST: usize = 126;
@@ -44,8 +47,6 @@ const ALL_MULTICAST_AT: u32 = 128;
 const PROMISCUOUS_AT: u32 = 129;
 /// What all multicast addresses have in common.
 const MULTICAST_BIT: MacAddr = MacAddr([1, 0, 0, 0, 0, 0]);
-/// log2 of the table of traffic types.
-const TRAFFIC_LOG_SIZE: u32 = 3;
 /// Groups that the table of rules is cut into, at most.
 const RULE_GROUPS: u32 = 64;
 
@@ -60,46 +61,6 @@ struct RuleGroup {
     mask: FlowMatchLyr24,
     start: u32,
     used: Vec<bool>,
-}
-
-/// Kinds of traffic that lead to a TIR each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TrafficType {
-    /// TCP over IPv4.
-    TcpV4,
-    /// UDP over IPv4.
-    UdpV4,
-    /// TCP over IPv6.
-    TcpV6,
-    /// UDP over IPv6.
-    UdpV6,
-    /// IPv4 with another protocol, and fragments.
-    IpV4,
-    /// IPv6 with another protocol, and fragments.
-    IpV6,
-    /// Everything that is not IP.
-    Any,
-}
-
-impl TrafficType {
-    /// All of them in the order of the flow table: the first match wins.
-    pub const ALL: [Self; 7] =
-        [Self::TcpV4, Self::UdpV4, Self::TcpV6, Self::UdpV6, Self::IpV4, Self::IpV6, Self::Any];
-
-    /// Which packets these are.
-    fn matches(self) -> FlowMatch {
-        let (v4, v6) = (Some(Ipv4Match::default()), Some(Ipv6Match::default()));
-        let (ipv4, ipv6, ip_protocol) = match self {
-            Self::TcpV4 => (v4, None, Some(ip::TCP)),
-            Self::UdpV4 => (v4, None, Some(ip::UDP)),
-            Self::TcpV6 => (None, v6, Some(ip::TCP)),
-            Self::UdpV6 => (None, v6, Some(ip::UDP)),
-            Self::IpV4 => (v4, None, None),
-            Self::IpV6 => (None, v6, None),
-            Self::Any => (None, None, None),
-        };
-        FlowMatch { ipv4, ipv6, ip_protocol, ..FlowMatch::default() }
-    }
 }
 
 /// What the tables are made by.
@@ -151,13 +112,10 @@ impl Steering {
         self.create(control, setup)?;
         let Some(tables) = &mut self.tables else { unreachable!("created above") };
         let table = tables.ids[TRAFFIC];
-        let groups = [0, 0, 0, 0, 1, 1, 2];
         let mut places = Vec::new();
-        for (index, traffic) in TrafficType::ALL.into_iter().enumerate() {
-            let (_, value) = traffic.matches().encode(version)?;
-            let to = destination(destination_type::TIR, tirns[index]);
-            let entry = forward(tables.groups[TRAFFIC][groups[index]], value);
-            let index = index as u32;
+        for (index, (group, value)) in (0..).zip(traffic::values(version)?) {
+            let to = destination(destination_type::TIR, tirns[index as usize]);
+            let entry = forward(tables.groups[TRAFFIC][group], value);
             if let Err(error) = set_entry(control, table, index, entry, &[to], None) {
                 for (table, index) in places {
                     let _ = control.destroy(Kind::FlowEntry { table }, index);
@@ -282,30 +240,23 @@ impl Tables {
         }
         let rule_entries = 1u32 << log_rules;
         let mut ids = [0; 3];
-        for (level, log_size) in
-            [(TRAFFIC, TRAFFIC_LOG_SIZE), (ADDRESSES, ADDRESSES_LOG_SIZE), (RULES, log_rules_table)]
-        {
-            let context =
-                FlowTableContext::zeroed().with_level(level as u32).with_log_size(log_size);
-            let input = CreateFlowTable::input()
-                .with_table_type(TABLE_TYPE_NIC_RX)
-                .with_flow_table_context(context);
-            ids[level] = control.call(&input)?.table_id();
+        for (level, log_size) in [
+            (TRAFFIC, traffic::LOG_ENTRIES),
+            (ADDRESSES, ADDRESSES_LOG_SIZE),
+            (RULES, log_rules_table),
+        ] {
+            ids[level] = table(control, level as u32, log_size)?;
             made.push((Kind::FlowTable, ids[level]));
         }
-        let (l4, _) = TrafficType::TcpV4.matches().encode(version)?;
-        let (l3, _) = TrafficType::IpV4.matches().encode(version)?;
         let all = FlowMatchLyr24::zeroed();
         let mut groups = [const { Vec::new() }; 3];
-        for (level, mask, range) in [
-            (TRAFFIC, l4, 0..=3),
-            (TRAFFIC, l3, 4..=5),
-            (TRAFFIC, all, 6..=6),
+        let of_traffic = traffic::groups(version)?.map(|(mask, range)| (TRAFFIC, mask, range));
+        for (level, mask, range) in of_traffic.into_iter().chain([
             (ADDRESSES, exact_mac(MacAddr::BROADCAST), 0..=EXACT_ADDRESSES - 1),
             (ADDRESSES, exact_mac(MULTICAST_BIT), ALL_MULTICAST_AT..=ALL_MULTICAST_AT),
             (ADDRESSES, all, PROMISCUOUS_AT..=PROMISCUOUS_AT),
             (RULES, all, rule_entries..=rule_entries),
-        ] {
+        ]) {
             let table = ids[level];
             let id = group(control, table, mask, *range.start(), *range.end())?;
             made.push((Kind::FlowGroup { table }, id));
@@ -387,7 +338,7 @@ fn exact_mac(mac: MacAddr) -> FlowMatchLyr24 {
 }
 
 /// The start of an entry that sends packets on.
-fn forward(group: u32, value: FlowMatchLyr24) -> FlowContext {
+pub(super) fn forward(group: u32, value: FlowMatchLyr24) -> FlowContext {
     FlowContext::zeroed()
         .with_group_id(group)
         .with_action(action::FORWARD)
@@ -398,7 +349,16 @@ pub(super) fn destination(kind: u32, id: u32) -> FlowDestination {
     FlowDestination::zeroed().with_destination_type(kind).with_destination_id(id)
 }
 
-fn group(
+/// Makes an empty table.
+pub(super) fn table(control: &mut Control, level: u32, log_size: u32) -> Result<u32, CommandError> {
+    let context = FlowTableContext::zeroed().with_level(level).with_log_size(log_size);
+    let input = CreateFlowTable::input()
+        .with_table_type(TABLE_TYPE_NIC_RX)
+        .with_flow_table_context(context);
+    Ok(control.call(&input)?.table_id())
+}
+
+pub(super) fn group(
     control: &mut Control,
     table: u32,
     mask: FlowMatchLyr24,
@@ -445,15 +405,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn matches_are_literal() {
+    fn an_address_is_literal() {
         let value = exact_mac(MacAddr([1, 2, 3, 4, 5, 6]));
         assert_eq!(value.0[0x08..0x0e], [1, 2, 3, 4, 5, 6]);
-        let (mask, value) = TrafficType::UdpV6.matches().encode(true).unwrap();
-        assert_eq!(value.0[0x10..0x14], [17, 0, 0x0c, 0]);
-        assert_eq!(mask.0[0x10..0x14], [0xff, 0, 0x1e, 0]);
-        let (_, value) = TrafficType::IpV4.matches().encode(false).unwrap();
-        assert_eq!(value.0[0x04..0x08], [0, 0, 0x08, 0x00]);
-        let nothing = FlowMatchLyr24::zeroed();
-        assert_eq!(TrafficType::Any.matches().encode(true).unwrap(), (nothing, nothing));
     }
 }
