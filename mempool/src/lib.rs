@@ -59,9 +59,8 @@
 //!   the pool with the address that came of it.
 //! - It reserves no hugepages; an error says how to.
 //! - A pool does not grow, and a region does not move.
-//! - Two copies of different alignment that race through one [`Region`] mix atomic accesses of one
-//!   and eight bytes. Processors give each byte old or new; the language leaves it undefined, as it
-//!   leaves what a device does. A protocol that reads a message after its owner bit has none.
+//! - Copies that race through one [`Region`] give each byte old or new, in no order. A protocol
+//!   that reads a message after its owner bit has none of that.
 //! - The shared list is not fair, and a get may answer "too few" while another thread is between
 //!   the two halves of a put.
 //!

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use ferrocx_bus::DmaBuf;
-use ferrocx_core::wq::{RecvSize, SharedRing, XrcSrqAttr};
-use ferrocx_core::{CommandError, Device, DeviceError, Handle, Kind};
+use ferrocx_bus::{BusError, DmaBuf};
+use ferrocx_core::wq::{RecvRing, RecvSize, SendRing, SharedRing, XrcSrqAttr};
+use ferrocx_core::{CommandError, Device, DeviceError, Handle, Kind, Uar};
 use ferrocx_prm::cmd::Command;
 
 /// Carries out commands that [`Device`] has no method for.
@@ -55,5 +55,25 @@ pub(crate) fn shared_ring(
             Some(attr) => SharedRing::create_xrc(device, attr, size),
             None => SharedRing::create(device, pd, size),
         }
+    }
+}
+
+/// The rings of queue pair `qpn`, which was just made over this memory: the receive queue's first,
+/// if it has one, and the send queue's of so many blocks `send_at_bytes` behind it.
+pub(crate) fn qp_rings(
+    rings: &Arc<DmaBuf>,
+    record: &Arc<DmaBuf>,
+    recv: Option<RecvSize>,
+    send_at_bytes: usize,
+    log_send_blocks: u8,
+    uar: &Uar,
+    qpn: u32,
+) -> Result<(SendRing, Option<RecvRing>), BusError> {
+    // SAFETY: the number and the memory are those of the caller's own queue pair. What is posted
+    // names buffers by their keys: its slots hold them until the request has completed or the
+    // device let go of the queue.
+    unsafe {
+        let send = SendRing::over(rings, send_at_bytes, log_send_blocks, record, uar, qpn)?;
+        Ok((send, recv.map(|size| RecvRing::over(rings, size, record)).transpose()?))
     }
 }

@@ -171,14 +171,23 @@ impl DmaMapping {
     ///
     /// # Errors
     ///
-    /// The transport's refusal; the device may still reach the memory then.
+    /// The transport's refusal; the device may still reach the memory then, so that no pool is made
+    /// over it any more.
     pub fn end(&self) -> Result<(), BusError> {
         let mut is_mapped = self.is_mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if *is_mapped {
-            self.owner.unmap(self.iova, self.region.len_bytes())?;
+            self.owner
+                .unmap(self.iova, self.region.len_bytes())
+                .inspect_err(|_| self.keep_pools_off())?;
             *is_mapped = false;
         }
         Ok(())
+    }
+
+    /// For the rest of the process; the region stays as long. Pools that lie there already know
+    /// which of their buffers the device has.
+    fn keep_pools_off(&self) {
+        std::mem::forget(self.region.use_raw());
     }
 
     /// Keeps the memory mapped for the rest of the process.
@@ -190,6 +199,7 @@ impl DmaMapping {
             len_bytes = self.len_bytes(),
             "DMA mapping leaked: the device may still own this memory"
         );
+        self.keep_pools_off();
         std::mem::forget(self);
     }
 }
@@ -261,11 +271,22 @@ mod tests {
         let kept = region();
         drop(DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Agrees)));
         assert_eq!(Arc::strong_count(&kept), 1);
-        drop(DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Refuses)));
-        assert_eq!(Arc::strong_count(&kept), 2);
-        let leaked = DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, Box::new(Refuses));
-        leaked.leak();
-        assert_eq!(Arc::strong_count(&kept), 3);
+        let config = PoolConfig { count: 1, ..PoolConfig::default() };
+        let needed = config.region_bytes();
+        let pool = |region: &Arc<Region>| Pool::with_region(&config, region, 0).map(drop);
+        for leak in [false, true] {
+            let kept = Region::alloc(&RegionConfig::heap(needed)).expect("heap memory");
+            let refuses = Box::new(Refuses);
+            let mapping = DmaMapping::new(Arc::clone(&kept), 0x1000, DmaAccess::Read, refuses);
+            pool(&kept).expect("nothing has happened to it yet");
+            if leak {
+                mapping.leak()
+            } else {
+                drop(mapping)
+            }
+            assert!(Arc::strong_count(&kept) > 1);
+            pool(&kept).expect_err("the device may still reach it");
+        }
     }
 
     #[test]

@@ -107,7 +107,12 @@ pub trait Bar: Send + Sync + fmt::Debug {
     /// As [`Bar::blueflame`].
     fn check_blueflame(&self, offset: u64, buffer_bytes: u64) -> Result<(), BusError> {
         self.check_doorbell(offset)?;
-        if offset % UAR_PAGE_BYTES + 2 * buffer_bytes > UAR_PAGE_BYTES {
+        // Requests are copied there in blocks of 64 bytes, by one buffer and the other in turn.
+        let is_made_of_blocks = offset.is_multiple_of(64) && buffer_bytes >= 64;
+        let fits = buffer_bytes.is_power_of_two()
+            && buffer_bytes <= UAR_PAGE_BYTES / 2
+            && offset % UAR_PAGE_BYTES + 2 * buffer_bytes <= UAR_PAGE_BYTES;
+        if !is_made_of_blocks || !fits {
             return Err(BusError::NotADoorbell { offset });
         }
         self.check(offset + 2 * buffer_bytes - 8, 8)

@@ -862,6 +862,9 @@ fn blueflame_registers_take_whole_requests_in_turn() {
     assert_eq!(word(0x800), [2; 8]);
     assert!(registers.blueflame(0x3e00, 512).is_err(), "past the page");
     assert!(registers.blueflame(0x2800, 256).is_err(), "not a page of doorbells");
+    for (offset, bytes) in [(0x3808, 256), (0x3800, 384), (0x3800, 32), (0x3800, 1 << 63)] {
+        assert!(registers.blueflame(offset, bytes).is_err(), "{bytes} at {offset:#x}");
+    }
     let (plain, _device) = pair(1);
     assert!(bar(&plain).blueflame(0x3800, 256).expect("in range").is_none());
 }

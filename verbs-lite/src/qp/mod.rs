@@ -82,7 +82,7 @@ pub use table::{Ended, QpTable};
 pub use crate::types::QpState;
 
 use crate::belief::Belief;
-use crate::command::{Execute, own};
+use crate::command::{Execute, own, qp_rings};
 use crate::context::RdmaContext;
 use crate::cq::Cq;
 use crate::error::{PostError, Refused, VerbsError};
@@ -562,8 +562,8 @@ impl Plan<'_> {
         let qpn = device.execute::<CreateQp>(&input, &pages, &mut [])?.qpn();
         let memory = vec![Arc::clone(&rings), Arc::clone(&record)];
         let objects = Objects::Qp(own(device, Kind::Qp, qpn, memory));
-        let send = SendRing::over(&rings, rq_bytes, sizes.log_sq_blocks, &record, uar, qpn)?;
-        let recv = has_rq.then(|| RecvRing::over(&rings, sizes.recv, &record)).transpose()?;
+        let (recv, log_blocks) = (has_rq.then_some(sizes.recv), sizes.log_sq_blocks);
+        let (send, recv) = qp_rings(&rings, &record, recv, rq_bytes, log_blocks, uar, qpn)?;
         Ok((send, recv, objects))
     }
 }

@@ -180,8 +180,14 @@ mod tests {
 
     #[test]
     fn inherited_numbers_are_copied() {
-        let (first, second) = (tempfile::tempfile().expect("a file"), tempfile::tempfile());
-        let second = second.expect("a file");
+        use rustix::io::{FdFlags, fcntl_setfd};
+        let [first, second] = [(); 2].map(|()| tempfile::tempfile().expect("a file"));
+        for file in [&first, &second] {
+            // Rust opens files so that they are closed on exec: a parent's would not be here.
+            let refused = LentFiles::inherited(file.as_raw_fd(), file.as_raw_fd()).unwrap_err();
+            assert!(refused.to_string().contains("this process opened it"), "{refused}");
+            fcntl_setfd(file, FdFlags::empty()).expect("open");
+        }
         let files = LentFiles::inherited(first.as_raw_fd(), second.as_raw_fd()).expect("open");
         // No file of VFIO's containers, so it must be one of iommufd.
         let LentFiles::Device { iommufd, device } = files else { panic!("{files:?}") };

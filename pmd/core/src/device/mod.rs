@@ -283,8 +283,9 @@ impl Device {
                 Ok(Self { inner: Arc::new(inner) })
             }
             Err(error) => {
-                // TEARDOWN_HCA and the reset behind it end objects that were made already.
-                control.eq = None;
+                // TEARDOWN_HCA and the reset behind it end objects that were made already. Until
+                // then the device may write events, and nothing else lies where it does.
+                let _eq = control.eq.take();
                 if let Err(also) = bringup::teardown(&mut control, stage, config.reset_timeout) {
                     tracing::warn!(error = %also, "while undoing a failed bring-up");
                 }

@@ -28,9 +28,10 @@ const MAX_VECTORS: u16 = 64;
 /// When it cannot be unmapped then, its memory is leaked, and pools stay off it for ever.
 #[derive(Debug)]
 pub struct RawMapping {
+    // Dropped in this order: the device's access ends before pools may come. Nobody but `leak`
+    // makes a second handle, and a mapping that stays keeps pools off by itself.
     mapping: Arc<DmaMapping>,
-    /// Present until the drop.
-    raw: Option<RawUse>,
+    _raw: RawUse,
 }
 
 impl RawMapping {
@@ -45,16 +46,6 @@ impl Deref for RawMapping {
 
     fn deref(&self) -> &DmaMapping {
         &self.mapping
-    }
-}
-
-impl Drop for RawMapping {
-    fn drop(&mut self) {
-        // Nobody but `leak` makes a second handle. The device's access ends before pools may come;
-        // where the system refuses to end it, the mapping says so in the log.
-        if Arc::strong_count(&self.mapping) > 1 || self.mapping.end().is_err() {
-            std::mem::forget(self.raw.take());
-        }
     }
 }
 
@@ -111,7 +102,7 @@ impl Device {
     /// [`DeviceError::Bus`]: no I/O addresses left, or the system's reason.
     pub fn map_region(&self, raw: RawUse, access: DmaAccess) -> Result<RawMapping, DeviceError> {
         let mapping = self.inner().memory.dma.map(Arc::clone(raw.region()), access)?;
-        Ok(RawMapping { mapping, raw: Some(raw) })
+        Ok(RawMapping { mapping, _raw: raw })
     }
 
     /// The general capabilities, as they were after bring-up.

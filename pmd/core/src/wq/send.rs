@@ -205,7 +205,22 @@ impl SendRing {
     /// # Errors
     ///
     /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
-    pub fn over(
+    ///
+    /// # Safety
+    /// The queue is the caller's, and these are its ring and its record; beside that, the
+    /// conditions of [`SendRing::create`].
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::sync::Arc;
+    /// # use ferrocx_bus::{BusError, DmaBuf};
+    /// # use ferrocx_core::Uar;
+    /// # use ferrocx_core::wq::SendRing;
+    /// fn safe(buf: &Arc<DmaBuf>, uar: &Uar, any: u32) -> Result<SendRing, BusError> {
+    ///     SendRing::over(buf, 0, 6, buf, uar, any)
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "requests tell the device where to read and write")]
+    pub unsafe fn over(
         buf: &Arc<DmaBuf>,
         offset_bytes: usize,
         log_blocks: u8,
@@ -266,7 +281,8 @@ impl SendRing {
             .with_wq(wq);
         let input = CreateSq::input().with_ctx(sqc);
         let sqn = device.execute::<CreateSq>(&input, &page_list(&buf), &mut [])?.sqn();
-        let mut ring = Self::over(&buf, 0, attr.log_blocks, &record, attr.uar, sqn)?;
+        // SAFETY: the queue was just made, with this ring and record; the rest is the caller's.
+        let mut ring = unsafe { Self::over(&buf, 0, attr.log_blocks, &record, attr.uar, sqn)? };
         if attr.blueflame {
             ring.bell.blueflame = attr.uar.blueflame()?;
         }

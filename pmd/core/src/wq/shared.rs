@@ -57,7 +57,26 @@ impl SharedRing {
     /// # Errors
     ///
     /// What the device refused.
-    pub fn create(device: &Device, pd: u32, size: RecvSize) -> Result<(Self, Handle), DeviceError> {
+    ///
+    /// # Safety
+    /// The device writes to whatever memory an entry names that was posted here. Until that entry
+    /// has completed, or the handle's object is gone, the memory stays mapped, and nothing else
+    /// reads or writes it.
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::wq::{RecvSize, SharedRing};
+    /// # use ferrocx_core::{Device, DeviceError, Handle};
+    /// type Made = Result<(SharedRing, Handle), DeviceError>;
+    /// fn safe(device: &Device, pd: u32, size: RecvSize) -> Made {
+    ///     SharedRing::create(device, pd, size)
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "entries tell the device where to write")]
+    pub unsafe fn create(
+        device: &Device,
+        pd: u32,
+        size: RecvSize,
+    ) -> Result<(Self, Handle), DeviceError> {
         let (ring, memory) = Self::new(device, size)?;
         let wq = Wq::zeroed()
             .with_pd(pd)
@@ -78,6 +97,15 @@ impl SharedRing {
     ///
     /// # Safety
     /// As of [`SharedRing::create`].
+    ///
+    /// ```compile_fail,E0133
+    /// # use ferrocx_core::wq::{RecvSize, SharedRing, XrcSrqAttr};
+    /// # use ferrocx_core::{Device, DeviceError, Handle};
+    /// type Made = Result<(SharedRing, Handle), DeviceError>;
+    /// fn safe(device: &Device, attr: &XrcSrqAttr, size: RecvSize) -> Made {
+    ///     SharedRing::create_xrc(device, attr, size)
+    /// }
+    /// ```
     #[expect(unsafe_code, reason = "entries tell the device where to write")]
     pub unsafe fn create_xrc(
         device: &Device,
