@@ -133,9 +133,18 @@ impl Pool {
     /// [`MempoolError::PoolConfig`], and those of [`Region::alloc`].
     #[doc(alias = "rte_pktmbuf_pool_create")]
     pub fn new(config: &PoolConfig) -> Result<Self, MempoolError> {
+        Self::near(config, None)
+    }
+
+    /// A pool in memory of `node`, where it is known, the configuration names none, and that node
+    /// has some: [`Region::alloc_near`].
+    ///
+    /// # Errors
+    /// Those of [`Pool::new`].
+    pub fn near(config: &PoolConfig, node: Option<u32>) -> Result<Self, MempoolError> {
         config.validate()?;
         let region = RegionConfig { len_bytes: config.region_bytes(), ..config.region.clone() };
-        Self::with_region(config, &Region::alloc(&region)?, 0)
+        Self::with_region(config, &Region::alloc_near(&region, node)?, 0)
     }
 
     /// Makes a pool over the bytes of `region` from `offset`, a multiple of 64. The region's

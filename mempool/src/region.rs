@@ -77,6 +77,30 @@ impl Drop for RawUse {
     }
 }
 
+/// Memory of a node if it is to be had, and the node that it is bound to.
+fn create_near(
+    config: &RegionConfig,
+    node: u32,
+) -> Result<(Option<u32>, Mapping, Vec<RegionWarning>), MempoolError> {
+    let near = match mapping::create(&RegionConfig { numa_node: Some(node), ..config.clone() }) {
+        Ok((mapping, warnings)) if warnings.is_empty() => {
+            return Ok((Some(node), mapping, warnings));
+        }
+        near => near,
+    };
+    let on_it = |(mapping, warnings)| (Some(node), mapping, warnings);
+    match (mapping::create(config), near) {
+        (Ok((_, warnings)), Ok(near)) if !warnings.is_empty() => Ok(on_it(near)),
+        (Ok((mapping, mut warnings)), near) => {
+            let few = || "too few hugepages there".to_owned();
+            let reason = near.err().map_or_else(few, |error| error.to_string());
+            warnings.push(RegionWarning::Far { node, reason });
+            Ok((None, mapping, warnings))
+        }
+        (Err(error), near) => near.map(on_it).map_err(|_| error),
+    }
+}
+
 impl Region {
     /// Maps, binds, touches and (if asked) locks the memory. Its bytes are zero.
     ///
@@ -86,11 +110,27 @@ impl Region {
     /// [`MempoolError::Unsupported`], [`MempoolError::Lock`], [`MempoolError::Os`]. Nothing stays
     /// mapped or open after an error.
     pub fn alloc(config: &RegionConfig) -> Result<Arc<Self>, MempoolError> {
-        let (mapping, warnings) = mapping::create(config)?;
+        Self::alloc_near(config, None)
+    }
+
+    /// Memory of `node`, a device's or a core's, where it is known and the configuration names
+    /// none. Where that node has none, or no hugepages while others do, it is of any node, with
+    /// [`RegionWarning::Far`].
+    ///
+    /// # Errors
+    /// Those of [`Region::alloc`].
+    pub fn alloc_near(config: &RegionConfig, node: Option<u32>) -> Result<Arc<Self>, MempoolError> {
+        let (bound, mapping, warnings) = match (node, config.numa_node) {
+            (Some(node), None) => create_near(config, node)?,
+            _ => {
+                let (mapping, warnings) = mapping::create(config)?;
+                (config.numa_node, mapping, warnings)
+            }
+        };
         for warning in &warnings {
             tracing::warn!(len_bytes = mapping.len(), "memory region: {warning}");
         }
-        Ok(Self::of_mapping(mapping, config.numa_node, warnings))
+        Ok(Self::of_mapping(mapping, bound, warnings))
     }
 
     pub(crate) fn of_mapping(

@@ -80,12 +80,21 @@ pub enum RegionWarning {
         /// Why no hugepages, and how to reserve them.
         reason: String,
     },
+    /// [`Region::alloc_near`](crate::Region::alloc_near) found no such memory on the node: what
+    /// works there reaches over to another one.
+    Far {
+        /// The node.
+        node: u32,
+        /// Why not there.
+        reason: String,
+    },
 }
 
 impl fmt::Display for RegionWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::SmallPages { reason } => write!(f, "using 4 KiB pages: {reason}"),
+            Self::Far { node, reason } => write!(f, "not of memory node {node}: {reason}"),
         }
     }
 }

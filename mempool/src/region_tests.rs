@@ -343,6 +343,26 @@ mod mapped {
     }
 
     #[test]
+    fn memory_of_a_node_that_has_none_is_of_any_node_and_says_so() {
+        let config =
+            RegionConfig { len_bytes: 8192, page: PageSize::Base4K, ..RegionConfig::default() };
+        let region = Region::alloc_near(&config, Some(999)).unwrap();
+        assert_eq!(region.numa_node(), None, "there is no such node here");
+        assert!(matches!(region.warnings(), [RegionWarning::Far { node: 999, .. }]));
+        let sentence = region.warnings()[0].to_string();
+        assert!(sentence.starts_with("not of memory node 999: "), "{sentence}");
+        let unknown = Region::alloc_near(&config, None).unwrap();
+        assert_eq!((unknown.numa_node(), unknown.warnings()), (None, &[][..]));
+        let asked_for = RegionConfig { numa_node: Some(999), ..config.clone() };
+        let refused = Region::alloc_near(&asked_for, Some(0));
+        assert!(refused.is_err(), "what is asked for is had or refused");
+        if let Ok(near) = Region::alloc(&RegionConfig { numa_node: Some(0), ..config.clone() }) {
+            let found = Region::alloc_near(&config, Some(0)).unwrap();
+            assert_eq!((found.numa_node(), found.warnings()), (near.numa_node(), &[][..]));
+        }
+    }
+
+    #[test]
     fn gigabyte_pages_are_had_or_refused_with_the_way_out() {
         let config =
             RegionConfig { len_bytes: 1, page: PageSize::Huge1G, ..RegionConfig::default() };

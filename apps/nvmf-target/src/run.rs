@@ -189,6 +189,11 @@ impl Running {
         };
         let mut control = Control::new(&mut servers, &context, about);
         let (registry, stop) = (control.registry().clone(), StopFlag::new());
+        for core in &config.cores {
+            if Lcores::is_remote(*core, context.device().info().numa_node) {
+                tracing::warn!(core, "the core is on another NUMA node than the port");
+            }
+        }
         let threads = launch(servers, &config.cores, &stop, wait)?;
         let drives = control.drives();
         let mut running = Self { control: None, registry, stop, threads, drives };

@@ -40,15 +40,8 @@ pub enum OpenWarning {
         "no link yet: frames are lost until there is one; look at the cable and at its other end"
     )]
     NoLink,
-    /// The pool's memory is of another NUMA node than the adapter: each access crosses.
-    #[error("the pool is not of the adapter's memory node {node}: {why}")]
-    FarPool {
-        /// The adapter's node.
-        node: u32,
-        /// Why there was no pool on it.
-        why: String,
-    },
-    /// The pool's memory is not as it should be: small pages instead of huge ones.
+    /// The pool's memory is not as it should be: small pages instead of huge ones, or of another
+    /// NUMA node than the adapter, so that each access crosses.
     #[error("the pool's memory: {0}")]
     Region(RegionWarning),
 }

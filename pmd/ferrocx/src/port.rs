@@ -6,7 +6,7 @@ use std::time::Duration;
 use ferrocx_bus::Transport;
 use ferrocx_bus::vfio::{VfioConfig, VfioTransport};
 use ferrocx_core::{Device, DeviceConfig, DeviceError, FlowMatch, Housekeeping};
-use ferrocx_mempool::{MempoolError, Pool, PoolConfig, RegionConfig};
+use ferrocx_mempool::{Pool, PoolConfig};
 use ferrocx_pmd::{Lane, LaneConfig, RssConfig, RxQueue, RxQueueConfig};
 use ferrocx_verbs_lite::{RdmaContext, VerbsError};
 
@@ -205,18 +205,17 @@ impl Port {
     ///
     /// Those of [`Port::open`].
     pub fn from_device(device: Device, config: PortConfig) -> Result<Self, OpenError> {
-        let (pool, mut warnings) = match config.shared_pool {
-            Some(pool) => (pool, Vec::new()),
-            None => pool_near(device.info().numa_node, &config.pool_of_lanes())?,
+        let pool = match config.shared_pool {
+            Some(pool) => pool,
+            None => Pool::near(&config.pool_of_lanes(), device.info().numa_node)?,
         };
         device.register_pool(&pool)?;
         let housekeeping = config.housekeeping.map(|every| device.keep_house(every)).transpose();
         let housekeeping = housekeeping.map_err(OpenError::Thread)?;
+        let mut warnings = Vec::new();
         if !has_link(&device, config.link_wait)? {
+            tracing::warn!(device = %device.info().name, "{}", OpenWarning::NoLink);
             warnings.push(OpenWarning::NoLink);
-        }
-        for warning in &warnings {
-            tracing::warn!(device = %device.info().name, "{warning}");
         }
         // The region has put its own into the log.
         warnings.extend(pool.region().warnings().iter().cloned().map(OpenWarning::Region));
@@ -350,47 +349,4 @@ fn has_link(device: &Device, wait: Duration) -> Result<bool, DeviceError> {
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(true)
-}
-
-/// A pool of the memory node of an adapter, if that is known and the configuration names no other.
-/// Where it has no room, or no hugepages while others do, the pool is of any node, with a warning.
-fn pool_near(
-    node: Option<u32>,
-    config: &PoolConfig,
-) -> Result<(Pool, Vec<OpenWarning>), MempoolError> {
-    let (Some(node), None) = (node, config.region.numa_node) else {
-        return Ok((Pool::new(config)?, Vec::new()));
-    };
-    let region = RegionConfig { numa_node: Some(node), ..config.region.clone() };
-    let near = Pool::new(&PoolConfig { region, ..config.clone() });
-    let near = match near {
-        Ok(pool) if pool.region().warnings().is_empty() => return Ok((pool, Vec::new())),
-        near => near,
-    };
-    match (Pool::new(config), near) {
-        (Ok(any), Ok(near)) if !any.region().warnings().is_empty() => Ok((near, Vec::new())),
-        (Ok(any), near) => {
-            let why = near.err().map_or_else(|| "too few hugepages".into(), |why| why.to_string());
-            Ok((any, vec![OpenWarning::FarPool { node, why }]))
-        }
-        (Err(error), near) => near.map(|near| (near, Vec::new())).map_err(|_| error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pool_that_its_node_has_no_room_for_is_of_any_node() {
-        let config = PoolConfig { count: 64, ..PoolConfig::default() };
-        let (pool, warnings) = pool_near(Some(999), &config).unwrap();
-        assert_eq!(pool.region().numa_node(), None, "there is no such node here");
-        assert!(matches!(&warnings[..], [OpenWarning::FarPool { node: 999, .. }]), "{warnings:?}");
-        assert!(warnings[0].to_string().contains("node 999"), "{}", warnings[0]);
-        assert!(pool_near(None, &config).unwrap().1.is_empty());
-        let region = RegionConfig { numa_node: Some(999), ..RegionConfig::default() };
-        let asked_for = PoolConfig { region, ..config };
-        assert!(pool_near(Some(0), &asked_for).is_err(), "what is asked for is had or refused");
-    }
 }

@@ -11,6 +11,8 @@ use crate::registers::Doorbells;
 
 /// A region that data may be in.
 pub(crate) struct Memory {
+    // Dropped first, for its access to end before pools may come; where that fails, it keeps them
+    // off by itself. Nobody else holds it.
     pub(crate) mapping: Arc<DmaMapping>,
     /// Nobody lends its bytes, so that the drive may write to them at any time.
     pub(crate) _raw: RawUse,
@@ -39,6 +41,7 @@ impl fmt::Debug for Parts {
 pub(crate) fn heap(transport: &dyn Transport, len_bytes: usize) -> Result<DmaHeap, NvmeError> {
     // Queues are small, and no hugepage is worth one: where they are is the IOMMU's business.
     let page = PageSize::Base4K;
-    let region = Region::alloc(&RegionConfig { len_bytes, page, ..RegionConfig::default() })?;
+    let config = RegionConfig { len_bytes, page, ..RegionConfig::default() };
+    let region = Region::alloc_near(&config, transport.identity().numa_node)?;
     Ok(DmaHeap::new(transport.dma().map(region, DmaAccess::ReadWrite)?))
 }

@@ -62,13 +62,15 @@ impl Memory {
         Ok(Arc::new(Self { mapping, core, keys, peer }))
     }
 
-    /// Allocates and maps zeroed memory.
+    /// Allocates and maps zeroed memory: of the device's memory node, if that is known and has
+    /// some, and the configuration names no other.
     ///
     /// # Errors
     ///
-    /// Those of [`Region::alloc`] and [`RdmaContext::map_memory`].
+    /// Those of [`Region::alloc_near`] and [`RdmaContext::map_memory`].
     pub fn alloc(context: &RdmaContext, config: &RegionConfig) -> Result<Arc<Self>, VerbsError> {
-        context.map_memory(Region::alloc(config)?)
+        let node = context.device().info().numa_node;
+        context.map_memory(Region::alloc_near(config, node)?)
     }
 
     /// Length in bytes.
