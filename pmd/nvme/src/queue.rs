@@ -333,10 +333,10 @@ impl IoQueue {
                 return done;
             }
             let parts = self.parts.as_ref()?;
-            let entries = self.config.entries;
             let completion = parts.cq.at(self.head);
             let word = u32::from_le(completion.load_acquire_raw32::<0x0c>());
-            if (word >> 16 & 1 != 0) != (self.head / entries).is_multiple_of(2) {
+            // The phase is 1 in the first round, and changes with each; entries are a power of two.
+            if (word >> 16 & 1 != 0) == (self.head & self.config.entries != 0) {
                 return None;
             }
             let ids = u32::from_le(completion.load_raw32::<0x08>());

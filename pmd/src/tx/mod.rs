@@ -201,10 +201,24 @@ impl TxRing {
         let most_in_use = ring.outstanding().max(self.elts.len() as u32);
         let is_low = most_in_use > ring.entries() / 2;
         // The last request may have asked for one already: for its timestamp.
-        if unsignalled >= self.signal_every || is_low && unsignalled != 0 {
+        if unsignalled >= self.signal_every || is_low && unsignalled != 0 && self.is_due() {
             self.signal(None);
         }
         self.requests.ring.ring_doorbell();
+    }
+
+    /// Whether a ring that is more than half full should have another completion: none is on its
+    /// way, or an eighth of the ring was posted behind the last, so that small bursts on a full
+    /// ring do not ask for one each, and what ends comes back in pieces that are worth a burst.
+    fn is_due(&self) -> bool {
+        if self.signals_head == self.signals_tail {
+            return true;
+        }
+        let newest = self.signals_head.wrapping_sub(1) as usize & (self.signals.len() - 1);
+        let Signal { end, elts_end, .. } = self.signals[newest];
+        let ring = &self.requests.ring;
+        let eighth = ring.entries() / 8;
+        ring.pi - end >= eighth.into() || self.elts.end().wrapping_sub(elts_end) >= eighth
     }
 
     /// Makes the last request ask for a completion, and notes what it will end, and of whom to

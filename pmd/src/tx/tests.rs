@@ -271,6 +271,29 @@ fn chains_never_fill_the_list_for_good() {
     }
 }
 
+/// A sender that the wire holds up, one packet at a time: its ring stays more than half full.
+#[test]
+fn small_bursts_on_a_ring_that_is_low_share_completions() {
+    let mut fixture = fixture();
+    let (mut sent, mut completions) = (0, 0);
+    for _ in 0..50 {
+        loop {
+            let packet = fixture.packet(&[0; 60]);
+            match fixture.send([packet]) {
+                0 => break,
+                taken => sent += taken,
+            }
+        }
+        // From more than half of the 64 blocks to all of them, by eighths.
+        let due = fixture.played.complete();
+        assert!((1..=5).contains(&due), "{due}");
+        completions += due;
+        fixture.tx.reclaim();
+        assert!(fixture.tx.reclaim() < 8, "what was behind the last completion");
+    }
+    assert!(sent > 50 * 50 && completions <= 50 * 5, "{sent} by {completions}");
+}
+
 /// A request asks for one completion, whatever the reasons to ask.
 #[test]
 fn stamped_packet_in_the_second_half_completes_once() {

@@ -1,6 +1,6 @@
 //! [`FmrPool`]: FMRs made once, handed out mapped, and found again by their pages.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -115,7 +115,7 @@ struct Entry {
     pages: Vec<usize>,
     iova: u64,
     hash: u64,
-    /// Its place among the dirty ones.
+    /// Its number among the dirty ones; 0 while it is none.
     since: u64,
 }
 
@@ -131,9 +131,11 @@ pub struct FmrPool {
     fmrs: Vec<Fmr>,
     entries: Vec<Entry>,
     free: Vec<u32>,
-    /// Dirty FMRs, oldest first, and the number of the next.
-    dirty: BTreeMap<u64, u32>,
-    next_dirty: u64,
+    /// FMRs that became dirty, oldest first, by their numbers then: those that were used again have
+    /// another number, or none. Twice as many as there are FMRs.
+    became_dirty: VecDeque<(u64, u32)>,
+    dirty: u32,
+    last_dirty: u64,
     by_hash: HashMap<u64, u32>,
     config: FmrPoolConfig,
     stats: FmrPoolStats,
@@ -173,8 +175,9 @@ impl FmrPool {
             fmrs,
             entries: (0..size).map(entry).collect(),
             free: (0..size).rev().collect(),
-            dirty: BTreeMap::new(),
-            next_dirty: 0,
+            became_dirty: VecDeque::with_capacity(2 * size as usize),
+            dirty: 0,
+            last_dirty: 0,
             by_hash: HashMap::with_capacity(2 * size as usize),
             config: *config,
             stats: FmrPoolStats::default(),
@@ -193,9 +196,8 @@ impl FmrPool {
     /// Counters of mappings, hits and flushes so far.
     #[must_use]
     pub fn stats(&self) -> FmrPoolStats {
-        let dirty = self.dirty.len() as u32;
-        let used = self.config.pool_size - self.free.len() as u32 - dirty;
-        FmrPoolStats { used, dirty, ..self.stats }
+        let used = self.config.pool_size - self.free.len() as u32 - self.dirty;
+        FmrPoolStats { used, dirty: self.dirty, ..self.stats }
     }
 
     /// Number of its queue pair, as events and the device's log name it.
@@ -258,7 +260,8 @@ impl FmrPool {
             return None;
         }
         if entry.users == 0 {
-            self.dirty.remove(&entry.since);
+            entry.since = 0;
+            self.dirty -= 1;
         }
         entry.users += 1;
         self.stats.hits += 1;
@@ -282,9 +285,7 @@ impl FmrPool {
         self.put_dirty(fmr.at);
         match self.config.mode {
             FmrMode::Strict => self.end_dirty(usize::MAX).map(drop),
-            FmrMode::Lazy if self.dirty.len() >= self.config.dirty_watermark as usize => {
-                self.flush().map(drop)
-            }
+            FmrMode::Lazy if self.dirty >= self.config.dirty_watermark => self.flush().map(drop),
             FmrMode::Lazy => Ok(()),
         }
     }
@@ -305,20 +306,33 @@ impl FmrPool {
     }
 
     fn put_dirty(&mut self, at: u32) {
-        self.next_dirty += 1;
-        self.entries[at as usize].since = self.next_dirty;
-        self.dirty.insert(self.next_dirty, at);
+        let Self { became_dirty, entries, .. } = self;
+        if became_dirty.len() == became_dirty.capacity() {
+            became_dirty.retain(|(since, at)| entries[*at as usize].since == *since);
+        }
+        self.last_dirty += 1;
+        entries[at as usize].since = self.last_dirty;
+        became_dirty.push_back((self.last_dirty, at));
+        self.dirty += 1;
     }
 
     /// Ends up to `most` of the dirty FMRs, oldest first; how many.
     fn end_dirty(&mut self, most: usize) -> Result<u32, FmrError> {
         self.batch.clear();
-        self.batch.extend(self.dirty.values().take(most));
+        while self.batch.len() < most
+            && let Some((since, at)) = self.became_dirty.pop_front()
+        {
+            let entry = &mut self.entries[at as usize];
+            if entry.since == since {
+                entry.since = 0;
+                self.dirty -= 1;
+                self.batch.push(at);
+            }
+        }
         let result = self.queue.end(&mut self.fmrs, &self.batch);
         let mut ended = 0;
         while let Some(at) = self.batch.pop() {
             let entry = &mut self.entries[at as usize];
-            self.dirty.remove(&entry.since);
             if self.fmrs[at as usize].key().is_some() {
                 // The device did not let go of it: it waits for another try.
                 self.put_dirty(at);
