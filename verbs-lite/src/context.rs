@@ -15,6 +15,7 @@ use ferrocx_prm::cmd::port::{ModifyNicVportContext, QueryNicVportContext};
 use ferrocx_prm::vport::{NicVportContext, field_select};
 
 use crate::command::Execute;
+use crate::counters::{Counters, RoceCounters};
 use crate::error::VerbsError;
 use crate::fastreg::Posted;
 use crate::gid::{GidConfig, GidEntry, GidTable, Path, Route};
@@ -117,6 +118,8 @@ pub(crate) struct ContextCore {
     pub(crate) roce: RoceCap,
     /// The reserved L_Key.
     pub(crate) lkey: Option<u32>,
+    /// Of all queue pairs; `None` where the device has no more sets.
+    pub(crate) counters: Option<Counters>,
     gids: Mutex<GidTable>,
     events: Mutex<EventReader>,
     uars: Mutex<UarPool>,
@@ -142,6 +145,7 @@ impl ContextCore {
         }
         let lkey = device.reserved_lkey()?;
         let attr = attributes(device, lkey)?;
+        let counters = Counters::new(device)?;
         enable_roce(device, true)?;
         let gids = Mutex::new(GidTable::new(roce.roce_address_table_size()));
         let (device, events) = (device.clone(), Mutex::new(device.event_reader()));
@@ -151,6 +155,7 @@ impl ContextCore {
             attr,
             roce,
             lkey,
+            counters,
             gids,
             events,
             uars: Mutex::default(),
@@ -283,6 +288,20 @@ impl RdmaContext {
             gid_table_len: self.core.roce.roce_address_table_size(),
             mac: self.device().mac(),
         })
+    }
+
+    /// What the queue pairs of the context repeated, missed and refused so far: the first thing to
+    /// look at where a network loses packets. `None` if the device had no set of counters left.
+    ///
+    /// Asks the device, in some microseconds. Read it at least once in 2^32 events, which is as far
+    /// as the device counts.
+    ///
+    /// # Errors
+    ///
+    /// What the device refused, or that it is gone.
+    #[doc(alias = "hw_counters")]
+    pub fn counters(&self) -> Result<Option<RoceCounters>, VerbsError> {
+        Ok(self.core.counters.as_ref().map(Counters::read).transpose()?)
     }
 
     /// Gives the port an address. One that it has already is found again.

@@ -104,6 +104,7 @@ mod channel;
 pub mod cm;
 mod command;
 mod context;
+mod counters;
 mod cq;
 mod era;
 mod error;
@@ -133,6 +134,7 @@ mod xrcd;
 
 pub use channel::CompletionChannel;
 pub use context::{DeviceAttr, DeviceCaps, PortAttr, RdmaContext};
+pub use counters::RoceCounters;
 pub use cq::{Completion, Cq};
 pub use error::{Failure, PostError, Refused, VerbsError};
 pub use fastreg::{

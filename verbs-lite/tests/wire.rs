@@ -154,4 +154,14 @@ fn keys_are_bound_used_and_ended_over_a_bad_cable_without_a_wrong_byte() {
     assert_eq!((server.mrs.len(), server.next), (DEPTH, CYCLES));
     let drops = two.world.nic(1).datapath().roce_drops();
     assert!(drops.icrc > 0, "the cable was not bad enough: {drops:?}");
+    // What was lost and repeated is counted where it was missed, and where it was sent again.
+    let [a, b] = [&two.a, &two.b].map(|side| side.context.counters().unwrap().expect("a set"));
+    assert!(b.out_of_sequence > 0 && b.duplicate_request > 0, "{b:?}");
+    assert!(a.packet_seq_err > 0 && a.local_ack_timeout_err > 0, "{a:?}");
+    assert!((CYCLES..2 * CYCLES).contains(&b.rx_write_requests), "{b:?}");
+    let failed: Vec<_> =
+        a.iter().filter(|(name, value)| name.contains("cqe") && *value > 0).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    let again = two.b.context.counters().unwrap();
+    assert_eq!(again, Some(b), "what was counted is counted once");
 }

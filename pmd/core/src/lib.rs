@@ -40,10 +40,11 @@ mod clock;
 mod cmd;
 mod config;
 mod control;
+mod counters;
+
 mod cq;
 mod device;
 mod device_memory;
-mod drops;
 mod eq;
 mod error;
 mod events;
@@ -67,12 +68,12 @@ pub use bringup::FirmwareVersion;
 pub use clock::{Clock, ClockSource, ClockStats, TimeBase};
 pub use cmd::{CommandError, DeadDevice, Object};
 pub use config::{DeviceConfig, KeyMode, MAX_DESCRIPTORS, MAX_MTU, MIN_DESCRIPTORS, MIN_MTU};
+pub use counters::{CounterSet, DropCounter};
 pub use cq::{
     Armer, CqAttr, CqRing, INVALID_OPCODE, Notify, Undelivered, Unexpected, ends_receiving,
 };
 pub use device::{Device, DeviceInfo, Limits, RawMapping};
 pub use device_memory::{DeviceMemory, DeviceMemoryLimits};
-pub use drops::DropCounter;
 pub use eq::Event;
 pub use error::{ConfigError, Destroy, DeviceError, QueueFault};
 pub use events::{CompletionEvents, EventReader};

@@ -419,7 +419,7 @@ impl RxQueue {
             user_index: 0,
             size: RecvSize { log_entries: shape.log_size, log_units: shape.log_segs },
             strides: strides.is_some().then_some(strides::SHAPE),
-            drops: drops.as_ref(),
+            drops: drops.as_ref().map(DropCounter::set),
         };
         let (split, strides) = (split.transpose()?, strides.transpose()?);
         let (ring, rq) = shape::create(device, &attr)?;

@@ -62,6 +62,8 @@ impl<B: Buffers> Qp<B> {
         if let Objects::Raw(raw) = &self.objects {
             raw.init()?;
         } else {
+            let counters = self.pd.core.counters.as_ref();
+            let counters = counters.map_or(0, |counters| counters.set().number());
             let qpc = self
                 .context()
                 .with_pd(self.pd.number())
@@ -69,7 +71,8 @@ impl<B: Buffers> Qp<B> {
                 .with_primary_address_path(Ads::zeroed().with_vhca_port_num(1))
                 .with_cqn_snd(self.ends.cqns[0])
                 .with_cqn_rcv(self.ends.cqns[1])
-                .with_q_key(attr.qkey);
+                .with_q_key(attr.qkey)
+                .with_counter_set_id(counters);
             // READs and atomics are let in when it is known how many are served: as Linux's driver
             // does it, whose steps are those that devices are known to take.
             (self.access, self.serves_reads) = (attr.access, false);

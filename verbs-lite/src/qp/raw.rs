@@ -13,6 +13,7 @@ use ferrocx_core::{
 };
 
 use super::{Plan, Qp, QpState};
+use crate::counters::Counters;
 use crate::error::VerbsError;
 use crate::mr::Buffers;
 
@@ -161,6 +162,7 @@ impl Plan<'_> {
             cqn: recv_cqn,
             user_index,
             size: sizes.recv,
+            drops: self.pd.core.counters.as_ref().map(Counters::set),
             ..RqAttr::default()
         };
         let (send, recv) = create(device, &send, &recv);

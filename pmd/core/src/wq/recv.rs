@@ -11,8 +11,8 @@ use ferrocx_prm::wqc::{LOG_STRIDE_BYTES_BASE, LOG_STRIDES_BASE, Rqc, Wq, wq_type
 use ferrocx_prm::wqe::{DS_BYTES, LOG_DS_BYTES};
 
 use super::{Wqe, ts_format};
+use crate::counters::CounterSet;
 use crate::device::Device;
-use crate::drops::DropCounter;
 use crate::error::DeviceError;
 use crate::handle::Handle;
 use crate::objects::{Kind, page_list};
@@ -56,7 +56,7 @@ pub struct RqAttr<'a> {
     /// Of a striding queue, whose entries are buffers for many packets each: what they look like.
     pub strides: Option<Strides>,
     /// What counts the packets that find no entry.
-    pub drops: Option<&'a DropCounter>,
+    pub drops: Option<&'a CounterSet>,
 }
 
 /// Entries of a striding receive queue: a packet takes whole strides, one behind the other.
@@ -87,7 +87,25 @@ impl RecvRing {
     /// # Errors
     ///
     /// [`BusError::OutOfRange`] when ring or record reach past their buffers.
-    pub fn over(buf: &Arc<DmaBuf>, size: RecvSize, record: &Arc<DmaBuf>) -> Result<Self, BusError> {
+    ///
+    /// # Safety
+    /// These are ring and record of a queue of the caller's, or no queue's; beside that, the
+    /// conditions of [`RecvRing::create`].
+    ///
+    /// ```compile_fail,E0133
+    /// # use std::sync::Arc;
+    /// # use ferrocx_bus::{BusError, DmaBuf};
+    /// # use ferrocx_core::wq::{RecvRing, RecvSize};
+    /// fn safe(buf: &Arc<DmaBuf>, size: RecvSize) -> Result<RecvRing, BusError> {
+    ///     RecvRing::over(buf, size, buf)
+    /// }
+    /// ```
+    #[expect(unsafe_code, reason = "entries tell the device where to write")]
+    pub unsafe fn over(
+        buf: &Arc<DmaBuf>,
+        size: RecvSize,
+        record: &Arc<DmaBuf>,
+    ) -> Result<Self, BusError> {
         let units = Ring::new(Arc::clone(buf), 0, size.log_all_units())?;
         let record = DmaWord::new(Arc::clone(record), WqDoorbellRecord::RECV_COUNTER.offset)?;
         let (log_segments, entries) = (size.log_units, 1 << size.log_entries);
@@ -140,13 +158,14 @@ impl RecvRing {
             .with_user_index(attr.user_index)
             .with_cqn(attr.cqn)
             // Without one: set 0, which counts for whoever took it, as for every driver.
-            .with_counter_set_id(attr.drops.map_or(0, |drops| drops.set().number()))
+            .with_counter_set_id(attr.drops.map_or(0, CounterSet::number))
             .with_wq(wq);
         let input = CreateRq::input().with_ctx(rqc);
         let rqn = device.execute::<CreateRq>(&input, &page_list(&buf), &mut [])?.rqn();
-        let ring = Self::over(&buf, attr.size, &record)?;
+        // SAFETY: the queue was just made, with this ring and record; the rest is the caller's.
+        let ring = unsafe { Self::over(&buf, attr.size, &record)? };
         let handle = Handle::new(device, Kind::Rq, rqn, vec![buf, record]);
-        Ok((ring, attr.drops.iter().fold(handle, |queue, drops| queue.needing(drops.set()))))
+        Ok((ring, attr.drops.iter().fold(handle, |queue, drops| drops.needed_by(queue))))
     }
 
     /// Entries of the ring.
