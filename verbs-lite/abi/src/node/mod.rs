@@ -16,8 +16,10 @@ mod hub;
 mod links;
 mod live;
 mod local;
+mod peers;
 mod ring;
 mod sleep;
+mod sockets;
 mod thread;
 mod udp;
 mod wire;
@@ -54,7 +56,8 @@ use events::Events;
 use live::Live;
 use ring::now_ns;
 use sleep::{ROUND, Sleep};
-use wire::{HostWire, Sockets};
+use sockets::Sockets;
+use wire::HostWire;
 
 /// Largest IP packet where nothing says otherwise: of one machine, and of Ethernet.
 const LOCAL_MTU: u16 = 4200;

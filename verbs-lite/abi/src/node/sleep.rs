@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::ring::{WAIT_NS, now_ns};
-use super::wire::{Sockets, There};
+use super::sockets::{Sockets, There};
 use super::{GLANCE, Node, SLEEP, STEPS, WHILE, lock};
 use crate::files;
 

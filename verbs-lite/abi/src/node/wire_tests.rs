@@ -1,7 +1,11 @@
 //! Two ports of one machine, each in a process of its own as far as the wire can tell.
 
 use super::*;
+use crate::node::address::Address;
+use crate::node::local::{LocalSocket, Told};
+use crate::node::peers::BELIEF_NS;
 use crate::node::ring::WAIT_NS;
+use crate::node::sockets::There;
 
 fn port(ip: IpAddr) -> HostWire {
     let address = Address::read(&ip.to_string()).unwrap();
@@ -65,7 +69,7 @@ fn a_slow_receiver_is_waited_for_and_loses_nothing() {
             got += 1;
         }
     }
-    assert_eq!((a.lost, b.receive(0).is_none()), (0, true));
+    assert_eq!((a.peers.lost, b.receive(0).is_none()), (0, true));
     assert!(a.is_private(&mac_of(to)), "by the ring");
 }
 
@@ -280,4 +284,29 @@ fn a_peer_that_does_not_take_the_ring_gets_datagrams() {
     assert!(send(&mut a, to, 2, 0));
     assert!(matches!(b.receive(&mut inbox), Some(Came::Frame(4096))));
     assert_eq!(&inbox[1..4097], frame_to(to, 2));
+}
+
+#[test]
+fn strangers_without_end_are_answered_and_leave_nothing_behind() {
+    let (mut a, mut b, to) = pair(10);
+    assert!(send(&mut a, to, 1, 0));
+    a.flush(0);
+    assert_eq!(receive(&mut b, 0), [0; 0], "that was the offer");
+    assert_eq!(receive(&mut b, 0), [1]);
+    for stranger in 0..5000_u32 {
+        let [.., high, low] = stranger.to_be_bytes();
+        assert!(send(&mut a, [198, 18, high, low].into(), 2, 0));
+        a.flush(0);
+        let (near, far) = a.peers.count();
+        assert!(near == 1 && far <= 1024, "{near} peers are looked at, {far} are remembered");
+    }
+    assert!(send(&mut a, to, 3, 0));
+    a.flush(0);
+    assert_eq!(receive(&mut b, 0), [3], "by the same ring");
+    // So do those of this machine that have ended.
+    drop(b);
+    let mut c = port(ip(10, 3));
+    assert!(send(&mut a, c.sockets.address.ip, 4, 0));
+    assert_eq!((receive(&mut c, 0), a.peers.count().0), (vec![], 1));
+    assert_eq!(lock(&a.sockets.rings).outbound.len(), 1);
 }
