@@ -145,8 +145,8 @@ impl Groups {
         }
     }
 
-    /// The next packet that came to a group, as a frame; its bytes. Each group has its turn.
-    pub(super) fn receive(&self, frame: &mut [u8]) -> Option<usize> {
+    /// The next datagram that came to a group, as [`udp::receive`] has it. Each group has its turn.
+    pub(super) fn receive(&self, frame: &mut [u8]) -> Option<Option<usize>> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),

@@ -62,6 +62,8 @@ pub(super) enum Came {
     Call(IpAddr),
     /// The peer at an address has no ring of ours.
     Forgotten(IpAddr),
+    /// That it came is all that it says.
+    Nothing,
 }
 
 /// How a datagram fared.
@@ -145,45 +147,39 @@ impl LocalSocket {
         self.tell(to, &[&[REFUSED]], None)
     }
 
-    /// The next datagram that says something.
+    /// The next datagram.
     pub(super) fn receive(&self, buffer: &mut [u8]) -> Option<Came> {
-        loop {
-            const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(1), ScmCredentials(1));
-            let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
-            let mut control = RecvAncillaryBuffer::new(&mut room);
-            let parts = &mut [IoSliceMut::new(buffer)];
-            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let message = recvmsg(&*self.0, parts, &mut control, flags).ok()?;
-            let (mut file, mut is_ours) = (None, false);
-            for part in control.drain() {
-                match part {
-                    RecvAncillaryMessage::ScmRights(files) => file = files.last(),
-                    RecvAncillaryMessage::ScmCredentials(sender) => {
-                        is_ours = sender.uid == rustix::process::getuid();
-                    }
-                    _ => {}
+        const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(1), ScmCredentials(1));
+        let mut room = [MaybeUninit::uninit(); CONTROL_BYTES];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let parts = &mut [IoSliceMut::new(buffer)];
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let message = recvmsg(&*self.0, parts, &mut control, flags).ok()?;
+        let (mut file, mut is_ours) = (None, false);
+        for part in control.drain() {
+            match part {
+                RecvAncillaryMessage::ScmRights(files) => file = files.last(),
+                RecvAncillaryMessage::ScmCredentials(sender) => {
+                    is_ours = sender.uid == rustix::process::getuid();
                 }
-            }
-            let from = message.address.and_then(|from| SocketAddrUnix::try_from(from).ok());
-            let from = from.and_then(|from| ip_of(from.abstract_name()?));
-            let kind = buffer.first().copied().filter(|_| message.bytes > 0);
-            match (kind, from, file) {
-                (Some(FRAME), ..) if message.bytes > 1 => {
-                    return Some(Came::Frame(message.bytes - 1));
-                }
-                (Some(OFFER), Some(from), Some(file)) if is_ours => {
-                    return Some(Came::Offer(from, file));
-                }
-                (Some(OFFER), Some(from), _) => {
-                    let _ = self.refuse(from);
-                }
-                (Some(REFUSED), Some(from), _) => return Some(Came::Refused(from)),
-                (Some(CALL), Some(from), _) => return Some(Came::Call(from)),
-                (Some(FORGOTTEN), Some(from), _) => return Some(Came::Forgotten(from)),
-                // That it came is all that it says.
                 _ => {}
             }
         }
+        let from = message.address.and_then(|from| SocketAddrUnix::try_from(from).ok());
+        let from = from.and_then(|from| ip_of(from.abstract_name()?));
+        let kind = buffer.first().copied().filter(|_| message.bytes > 0);
+        Some(match (kind, from, file) {
+            (Some(FRAME), ..) if message.bytes > 1 => Came::Frame(message.bytes - 1),
+            (Some(OFFER), Some(from), Some(file)) if is_ours => Came::Offer(from, file),
+            (Some(OFFER), Some(from), _) => {
+                let _ = self.refuse(from);
+                Came::Nothing
+            }
+            (Some(REFUSED), Some(from), _) => Came::Refused(from),
+            (Some(CALL), Some(from), _) => Came::Call(from),
+            (Some(FORGOTTEN), Some(from), _) => Came::Forgotten(from),
+            _ => Came::Nothing,
+        })
     }
 }
 

@@ -12,6 +12,10 @@ use super::local::LocalSocket;
 use super::ring::Ring;
 use super::{lock, udp};
 
+/// Datagrams of no use that are read in a row: whoever sends them does not keep the port from its
+/// other work.
+pub(super) const IN_VAIN: usize = 64;
+
 /// What an address is bound to.
 #[derive(Debug)]
 pub(crate) struct Sockets {
@@ -59,14 +63,19 @@ impl Sockets {
     }
 
     /// The next packet from another machine, as a frame; its bytes. Groups come first when they
-    /// are told to.
-    pub(super) fn receive(&self, groups_first: bool, frame: &mut [u8]) -> Option<usize> {
+    /// are told to. `Some(None)` says that there were datagrams of no use, and may be more.
+    pub(super) fn receive(&self, groups_first: bool, frame: &mut [u8]) -> Option<Option<usize>> {
         let remote = self.remote.as_ref()?;
-        if groups_first && let Some(bytes) = self.groups.receive(frame) {
-            return Some(bytes);
+        for _ in 0..IN_VAIN {
+            let first = if groups_first { self.groups.receive(frame) } else { None };
+            let came = first
+                .or_else(|| udp::receive(remote, self.address.ip, frame))
+                .or_else(|| if groups_first { None } else { self.groups.receive(frame) })?;
+            if came.is_some() {
+                return Some(came);
+            }
         }
-        let own = udp::receive(remote, self.address.ip, frame);
-        own.or_else(|| if groups_first { None } else { self.groups.receive(frame) })
+        Some(None)
     }
 
     /// Whether a process of this machine has an address.

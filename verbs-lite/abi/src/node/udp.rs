@@ -258,18 +258,12 @@ fn frame_of(frame: &mut [u8], len: usize, source: SocketAddr, to: IpAddr) -> Opt
     Some(at + len)
 }
 
-/// The next packet that arrived, as a frame for the port, or the group, at `to`; its bytes.
-pub(super) fn receive(socket: &UdpSocket, to: IpAddr, frame: &mut [u8]) -> Option<usize> {
-    loop {
-        let room = frame.get_mut(packet_at(to.is_ipv4())..)?;
-        let (len, from) = socket.recv_from(room).ok()?;
-        // Anything shorter is no RoCE, and the next one may be.
-        if len >= MIN_BYTES
-            && let Some(bytes) = frame_of(frame, len, from, to)
-        {
-            return Some(bytes);
-        }
-    }
+/// The next datagram that arrived, if there is one, as a frame for the port, or the group, at `to`;
+/// its bytes. `Some(None)` is one that is no packet of RoCE.
+pub(super) fn receive(socket: &UdpSocket, to: IpAddr, frame: &mut [u8]) -> Option<Option<usize>> {
+    let room = frame.get_mut(packet_at(to.is_ipv4())..)?;
+    let (len, from) = socket.recv_from(room).ok()?;
+    Some(if len >= MIN_BYTES { frame_of(frame, len, from, to) } else { None })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use super::local::{self, Came};
 use super::lock;
 use super::peers::{Peers, Way};
 use super::ring::{QUIET_NS, Receiver, Ring};
-use super::sockets::Sockets;
+use super::sockets::{IN_VAIN, Sockets};
 use super::udp;
 
 /// How often the sockets are looked into, in nanoseconds, while there are rings to look into.
@@ -165,7 +165,7 @@ impl HostWire {
     /// The next frame that came to the Unix socket, in the inbox, behind its kind.
     fn take_from_datagrams(&mut self) -> Option<usize> {
         let sockets = Arc::clone(&self.sockets);
-        loop {
+        for _ in 0..IN_VAIN {
             match sockets.local.receive(&mut self.inbox)? {
                 Came::Frame(len) => return Some(len),
                 Came::Offer(from, file) => match Ring::open(file) {
@@ -182,8 +182,12 @@ impl HostWire {
                     }
                     None => drop(sockets.local.forget(from)),
                 },
+                Came::Nothing => {}
             }
         }
+        // There may be more.
+        self.look_ns = 0;
+        None
     }
 
     /// Whether the sockets are to be looked into.
@@ -247,7 +251,9 @@ impl Wire for HostWire {
             Some(len) => 1..1 + len,
             None => {
                 self.groups_first = !self.groups_first;
-                0..self.sockets.receive(self.groups_first, &mut self.inbox)?
+                let came = self.sockets.receive(self.groups_first, &mut self.inbox)?;
+                self.look_ns = 0;
+                0..came?
             }
         };
         // There may be more.
