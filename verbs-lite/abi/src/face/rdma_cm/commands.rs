@@ -162,7 +162,7 @@ impl Service {
     fn create_id(&self, fd: c_int, new: &rdma_ucm_create_id, room: u16) -> Result<(), Errno> {
         let is_datagram = i32::from(new.qp_type) == qpt::UD;
         let mut table = lock(&self.table);
-        let number = table.new_number();
+        let number = table.new_number().ok_or(Errno::NO_MEMORY)?;
         answer(new.response, room, &rdma_ucm_create_id_resp { id: number })?;
         table.ids.insert(number, Id::new(new.uid, fd, new.ps, is_datagram));
         Ok(())
@@ -518,7 +518,7 @@ impl Service {
         let path = rail.path(group).filter(|_| group.is_multicast()).ok_or(Errno::INVALID)?;
         let membership = rail.node.join(group)?;
         let mut table = lock(&self.table);
-        let number = table.new_number();
+        let number = table.new_number().ok_or(Errno::NO_MEMORY)?;
         let Table { channels, ids, .. } = &mut *table;
         let id = ids.get_mut(&command.id).ok_or(Errno(libc::ENOENT))?;
         let channel = channels.get_mut(&id.channel).ok_or(Errno(libc::EBADF))?;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use ferrocx_verbs_lite::cm::{
-    ConnId, DatagramAnswer, DatagramQuestion, DatagramRequest, End, State,
+    ConnId, DatagramAnswer, DatagramQuestion, DatagramRequest, End, RejectReason, State,
 };
 use ferrocx_verbs_lite::{Path, Qpn};
 
@@ -18,6 +18,9 @@ use super::kernel::{
 use super::port::{Asked, Family, Port, Request};
 use super::{Event, Rail, TIME_WAIT, Table};
 use crate::node::{Membership, Node, lock};
+
+/// Numbers of ids and groups: as many as librdmacm has places for in its table, in every release.
+const NUMBERS: u32 = 1 << 16;
 
 /// What an id is.
 #[derive(Debug)]
@@ -323,17 +326,18 @@ impl Id {
 }
 
 impl Table {
-    /// A number that no id and no group has.
-    pub(super) fn new_number(&mut self) -> u32 {
-        loop {
-            let number = self.next_id;
-            // librdmacm keeps ids in a table of 2^26 places at most.
-            self.next_id = (number + 1) & 0xffff;
-            let is_group = |id: &Id| id.groups.contains_key(&number);
-            if !self.ids.contains_key(&number) && !self.ids.values().any(is_group) {
-                return number;
-            }
+    /// A number that no id and no group has; `None` when there is none.
+    pub(super) fn new_number(&mut self) -> Option<u32> {
+        // Peers take numbers, too, and ask again: those that are all gone are not searched for.
+        if self.ids.len() >= NUMBERS as usize {
+            return None;
         }
+        let is_group = |number| self.ids.values().any(|id| id.groups.contains_key(&number));
+        let number = (0..NUMBERS)
+            .map(|step| (self.next_id + step) % NUMBERS)
+            .find(|number| !self.ids.contains_key(number) && !is_group(*number))?;
+        self.next_id = (number + 1) % NUMBERS;
+        Some(number)
     }
 
     /// Takes what peers ask listeners for, for each the next that its program is to be told of: the
@@ -353,7 +357,15 @@ impl Table {
                     Asked::QueuePair(request) => Life::Asked(request),
                 };
                 let id = requested(listener, rail, rails[rail].local(), peer, life);
-                let number = self.new_number();
+                let Some(number) = self.new_number() else {
+                    tracing::info!(%peer, "refused: {NUMBERS} ids and groups are there, all that \
+                        there may be; one that is destroyed makes room");
+                    // One that asks for a queue pair is told when the request is dropped.
+                    if let Life::Conn(conn) = &id.life {
+                        conn.reject(RejectReason::NO_RESOURCES, &[]);
+                    }
+                    continue;
+                };
                 let Some(channel) = self.channels.get_mut(&id.channel) else { continue };
                 let response =
                     rdma_ucm_event_resp { id: number, event: event::CONNECT_REQUEST, ..response };
@@ -396,5 +408,15 @@ mod tests {
         parting = Parting::Since(Instant::now().checked_sub(TIME_WAIT * 2).unwrap());
         assert!(parting.is_over_now());
         assert!(!parting.is_over_now(), "that was told");
+    }
+    #[test]
+    fn when_all_numbers_are_taken_there_is_none_and_the_search_ends() {
+        let mut table = Table { next_id: 100, ..Table::default() };
+        let id = |number| (number, Id::new(1, 0, 0x106, false));
+        table.ids.extend((0..NUMBERS).map(id));
+        assert_eq!(table.new_number(), None);
+        table.ids.remove(&77);
+        assert_eq!(table.new_number(), Some(77));
+        assert_eq!(table.next_id, 78);
     }
 }
