@@ -116,8 +116,9 @@ impl Port {
     }
 }
 
-/// The first request of a peer that is wanted, among those that wait and those that come; others
-/// wait, as many as a backlog has.
+/// The first request of a peer that is wanted, among those that wait and those that come. Others
+/// wait, as many as a backlog has, and then the oldest is refused: they are all for one listener,
+/// which does not take them, and the other one's come behind them.
 fn take<A>(
     waiting: &mut VecDeque<Request<A>>,
     is_wanted: impl Fn(IpAddr) -> bool,
@@ -126,10 +127,13 @@ fn take<A>(
     if let Some(place) = waiting.iter().position(|request| is_wanted(request.peer.ip())) {
         return waiting.remove(place);
     }
-    while waiting.len() < MAX_BACKLOG as usize {
+    for _ in 0..MAX_BACKLOG {
         let request = poll()?;
         if is_wanted(request.peer.ip()) {
             return Some(request);
+        }
+        if waiting.len() >= MAX_BACKLOG as usize {
+            waiting.pop_front();
         }
         waiting.push_back(request);
     }
@@ -196,16 +200,19 @@ mod tests {
     }
 
     #[test]
-    fn no_more_requests_wait_than_a_backlog_has() {
-        let peer = SocketAddr::from(([192, 0, 2, 1], 1));
+    fn no_more_requests_wait_than_a_backlog_has_and_they_stop_no_other_listener() {
+        let (v4, v6) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from(Ipv6Addr::LOCALHOST));
         let mut waiting = VecDeque::new();
         let mut polls = 0;
         let mut poll = || {
             polls += 1;
-            Some(request(peer))
+            let ip = if polls < 3000 { v6 } else { v4 };
+            Some(request(SocketAddr::new(ip, polls)))
         };
-        assert!(take(&mut waiting, |_| false, &mut poll).is_none());
-        assert!(take(&mut waiting, |_| false, &mut poll).is_none());
-        assert_eq!((polls, waiting.len()), (1024, 1024));
+        let mut next = || take(&mut waiting, |ip| Family::V4.has(ip), &mut poll);
+        assert!(next().is_none() && next().is_none(), "so many for each call");
+        assert_eq!(next().map(|request| request.peer.port()), Some(3000));
+        assert_eq!(waiting.len(), 1024);
+        assert_eq!(waiting.front().map(|request| request.peer.port()), Some(2999 - 1023));
     }
 }
