@@ -8,6 +8,7 @@ use ferrocx_verbs_lite::{AddressHandle, Gid, Path, Qpn};
 use super::context::Context;
 use super::life::User;
 use super::memory::Domain;
+use super::shown::Shown;
 use super::{Errno, give_out, object, set_errno, take_back};
 use crate::abi::{ibv_ah, ibv_ah_attr, ibv_context, ibv_global_route, ibv_pd, ibv_wc, wc};
 use crate::node::Node;
@@ -15,7 +16,7 @@ use crate::node::Node;
 /// An address handle as the program has it.
 #[repr(C)]
 pub(super) struct Address {
-    face: ibv_ah,
+    _face: Shown<ibv_ah>,
     handle: AddressHandle,
     _domain: User,
 }
@@ -61,7 +62,7 @@ fn create(pd: *mut ibv_pd, attr: &ibv_ah_attr) -> Result<*mut ibv_ah, Errno> {
     let path = path_of(&promised!(Context::here(context))?.node, attr)?;
     let handle = AddressHandle::new(&path, Qpn(0), 0);
     let _domain = promised!(Domain::of(pd)).users.one();
-    Ok(give_out(Address { face: ibv_ah { context, pd, handle: 0 }, handle, _domain }))
+    Ok(give_out(Address { _face: Shown::new(ibv_ah { context, pd, handle: 0 }), handle, _domain }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_create_ah(

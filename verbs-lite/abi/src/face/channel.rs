@@ -9,6 +9,7 @@ use ferrocx_verbs_lite::{CompletionChannel, Cq, RdmaContext, VerbsError};
 
 use super::context::{Context, Shared};
 use super::life::Waiters;
+use super::shown::Shown;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq};
 use crate::files;
@@ -16,7 +17,7 @@ use crate::node::{Hub, Mailbox, lock};
 
 #[repr(C)]
 pub(super) struct Channel {
-    pub(super) face: ibv_comp_channel,
+    pub(super) face: Shown<ibv_comp_channel>,
     pub(super) shared: Arc<Shared>,
     pub(super) inner: Mutex<Inner>,
     pub(super) waiters: Waiters,
@@ -164,11 +165,6 @@ impl Channel {
         promised!(&*face.cast::<Self>())
     }
 
-    /// The place that the program knows.
-    pub(super) fn face(&self) -> *mut ibv_comp_channel {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-
     pub(super) fn add(&self, number: u32, queue: *mut ibv_cq) {
         lock(&self.inner).queues.insert(number, queue.expose_provenance());
     }
@@ -190,7 +186,7 @@ fn create(context: *mut ibv_context) -> Result<*mut ibv_comp_channel, Errno> {
     let events = Events::new(shared)?;
     let fd = events.file().as_raw_fd();
     Ok(give_out(Channel {
-        face: ibv_comp_channel { context, fd, refcnt: 0 },
+        face: Shown::new(ibv_comp_channel { context, fd, refcnt: 0 }),
         shared: Arc::clone(shared),
         inner: Mutex::new(Inner { events, queues: HashMap::new() }),
         waiters: Waiters::default(),

@@ -4,8 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
-use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use ferrocx_verbs_lite as verbs;
@@ -16,6 +15,7 @@ use super::context::{Context, Kind, Shared};
 use super::life::Users;
 use super::lock::{Held, Lock};
 use super::pair::{Member, Out};
+use super::shown::Shown;
 use super::wait::{GO_ON, MOMENT, nap, waits};
 use super::{Errno, give_out, set_errno, signals, take_back, tried};
 use crate::abi::{ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_modify_cq_attr, ibv_wc};
@@ -44,7 +44,7 @@ const LEAST_ENTRIES: u32 = 64;
 /// A completion queue as the program has it.
 #[repr(C)]
 pub(super) struct Queue {
-    pub(super) face: crate::abi::ibv_cq_ex,
+    pub(super) face: Shown<ibv_cq_ex>,
     pub(super) shared: Arc<Shared>,
     pub(super) inner: Lock<Inner>,
     /// The thread between `start_poll` and `end_poll`, which has kept the lock.
@@ -174,6 +174,12 @@ impl Queue {
         promised!(&*face.cast::<Self>())
     }
 
+    /// The channel that its events come to, which may be null, and its number there.
+    fn reports(&self) -> (*mut ibv_comp_channel, u32) {
+        let face = self.face.get();
+        promised!(((*face).base.channel, (*face).base.handle))
+    }
+
     /// What its lock guards.
     pub(super) fn inner(&self) -> Use<'_> {
         let is_locked = self.polled_by.load(Ordering::Relaxed) & !WANTED != this_thread();
@@ -202,10 +208,10 @@ impl Queue {
 
     /// Has an event come that the device does not raise.
     pub(super) fn fire(&self) {
-        let channel = self.face.base.channel;
+        let (channel, number) = self.reports();
         if !channel.is_null() {
             self.own.fetch_add(1, Ordering::AcqRel);
-            promised!(Channel::of(channel)).fire(self.face.base.handle);
+            promised!(Channel::of(channel)).fire(number);
         }
     }
 
@@ -304,15 +310,15 @@ pub(super) fn create(
     let wanted = cqe.checked_add(1).ok_or(Errno::INVALID)?;
     let entries = wanted.max(LEAST_ENTRIES);
     let rdma = &shared.node.context;
-    let channel = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
-    let cq = match channel {
+    let reports = if channel.is_null() { None } else { Some(promised!(Channel::of(channel))) };
+    let cq = match reports {
         Some(channel) => lock(&channel.inner).create_cq(rdma, entries)?,
         None => rdma.create_cq_unreserved(entries, None)?,
     };
     let number = cq.number();
     let face = ibv_cq {
         context,
-        channel: channel.map_or(null_mut(), Channel::face),
+        channel,
         cq_context,
         handle: number,
         cqe: size_of_queue(wanted),
@@ -321,7 +327,7 @@ pub(super) fn create(
         async_events_completed: AtomicU32::new(0),
     };
     let queue: *mut ibv_cq = give_out(Queue {
-        face: make(face),
+        face: Shown::new(make(face)),
         shared: Arc::clone(shared),
         inner: Lock::new(Inner {
             cq,
@@ -338,7 +344,7 @@ pub(super) fn create(
         users: Users::default(),
     });
     shared.enlist(Kind::Cq, number, queue);
-    if let Some(channel) = channel {
+    if let Some(channel) = reports {
         channel.add(number, queue);
     }
     Ok(queue)
@@ -367,8 +373,9 @@ fn resize(cq: *mut ibv_cq, cqe: c_int) -> Result<(), Errno> {
     if inner.waiting.len() >= wanted as usize {
         return Err(Errno::INVALID);
     }
-    drop(inner);
-    promised!((*cq).cqe = size_of_queue(wanted));
+    // Still locked: the size is of whoever resized last.
+    promised!(AtomicI32::from_ptr(&raw mut (*cq).cqe))
+        .store(size_of_queue(wanted), Ordering::Relaxed);
     Ok(())
 }
 
@@ -393,14 +400,13 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     let queue = promised!(Queue::of(cq));
     tried!(queue.shared.here());
     tried!(queue.users.none());
-    let number = queue.face.base.handle;
-    let channel = queue.face.base.channel;
+    let (channel, number) = queue.reports();
     if !channel.is_null() {
         promised!(Channel::of(channel)).remove(number);
     }
     queue.shared.delist(Kind::Cq, number);
     // The interface promises to wait until every event was acknowledged.
-    let acknowledged = &queue.face.base.comp_events_completed;
+    let acknowledged = promised!(&(*queue.face.get()).base.comp_events_completed);
     while queue.given.load(Ordering::Acquire) != acknowledged.load(Ordering::Acquire) {
         nap(MOMENT);
     }
@@ -438,7 +444,7 @@ fn next_event(channel: &Channel) -> Result<Option<*mut ibv_cq>, Errno> {
     drop(inner);
     channel.waiters.enter()?;
     // The descriptor stays open as long as the channel does.
-    let fd = promised!(std::os::fd::BorrowedFd::borrow_raw(channel.face.fd));
+    let fd = promised!(std::os::fd::BorrowedFd::borrow_raw((*channel.face.get()).fd));
     if !files::is_blocking(fd) {
         return Err(Errno(libc::EAGAIN));
     }

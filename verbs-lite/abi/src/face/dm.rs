@@ -11,6 +11,7 @@ use super::forked::{self, Theirs};
 use super::handles::Piece;
 use super::memory::{Domain, Registered, access_of};
 use super::piece::{give_back, range_of, take};
+use super::shown::Shown;
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{access, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 
@@ -24,7 +25,7 @@ const GRANTED: u32 = access::LOCAL_WRITE
 
 #[repr(C)]
 struct Memory {
-    face: ibv_dm,
+    face: Shown<ibv_dm>,
     /// `None` of memory that was taken in a child of a fork.
     piece: Option<Piece>,
     length: usize,
@@ -38,15 +39,19 @@ impl Memory {
         promised!(&*face.cast::<Self>())
     }
 
+    fn handle(&self) -> u32 {
+        promised!((*self.face.get()).handle)
+    }
+
     /// The piece, or how a child of a fork reaches it.
     fn piece(&self) -> Result<&Piece, Theirs<'_>> {
         let here = self.piece.as_ref().filter(|_| self.shared.here().is_ok());
-        here.ok_or(Theirs { shared: &self.shared, handle: self.face.handle })
+        here.ok_or(Theirs { shared: &self.shared, handle: self.handle() })
     }
 }
 
-fn face(context: *mut ibv_context, handle: u32) -> ibv_dm {
-    ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle }
+fn face(context: *mut ibv_context, handle: u32) -> Shown<ibv_dm> {
+    Shown::new(ibv_dm { context, memcpy_to_dm, memcpy_from_dm, comp_mask: 0, handle })
 }
 
 fn alloc(context: *mut ibv_context, attr: *const ibv_alloc_dm_attr) -> Result<*mut ibv_dm, Errno> {
@@ -75,7 +80,7 @@ pub(super) unsafe extern "C" fn alloc_dm(
 pub(super) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     let memory = promised!(Memory::of(dm));
     tried!(match memory.piece() {
-        Ok(_) => give_back(&memory.shared, memory.face.handle),
+        Ok(_) => give_back(&memory.shared, memory.handle()),
         Err(theirs) => theirs.free(),
     });
     drop(promised!(take_back::<Memory, _>(dm)));

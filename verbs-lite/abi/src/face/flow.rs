@@ -15,6 +15,7 @@ use super::context::Shared;
 use super::life::User;
 use super::pair::{Member, Pair};
 use super::queue_pair::QueuePair;
+use super::shown::Shown;
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
     FLOW_ATTR_NORMAL, flow_spec, flow_spec_head, flow_spec_of, ibv_flow, ibv_flow_attr,
@@ -218,7 +219,7 @@ unsafe fn matches_of(attr: *const ibv_flow_attr) -> Result<FlowMatch, Errno> {
 /// A rule as the program has it.
 #[repr(C)]
 struct Flow {
-    face: ibv_flow,
+    _face: Shown<ibv_flow>,
     shared: Arc<Shared>,
     member: Arc<Member>,
     /// The queue pair stays as long as it is.
@@ -232,10 +233,11 @@ unsafe fn create(qp: *mut ibv_qp, attr: *const ibv_flow_attr) -> Result<*mut ibv
     if pair.qp.qp_type() != QpType::Raw {
         return Err(Errno::INVALID);
     }
-    let Pair { qp, rules, spread, .. } = &mut *pair;
-    let handle = rules.add(promised!(matches_of(attr))?, qp, spread.as_mut())?;
+    let Pair { qp: raw, rules, spread, .. } = &mut *pair;
+    let handle = rules.add(promised!(matches_of(attr))?, raw, spread.as_mut())?;
+    let context = promised!((*qp).context);
     Ok(give_out(Flow {
-        face: ibv_flow { comp_mask: 0, context: queue_pair.face.base.context, handle },
+        _face: Shown::new(ibv_flow { comp_mask: 0, context, handle }),
         shared: Arc::clone(&queue_pair.shared),
         member: Arc::clone(&queue_pair.member),
         _queue_pair: queue_pair.users.one(),
@@ -252,9 +254,10 @@ pub(super) unsafe extern "C" fn create_flow(
 pub(super) unsafe extern "C" fn destroy_flow(flow: *mut ibv_flow) -> c_int {
     let known = promised!(&*flow.cast::<Flow>());
     tried!(known.shared.here());
+    let handle = promised!((*flow).handle);
     let mut pair = known.member.pair.lock();
     let Pair { qp, rules, spread, .. } = &mut *pair;
-    let removed = rules.remove(known.face.handle, qp, spread.as_mut());
+    let removed = rules.remove(handle, qp, spread.as_mut());
     drop(pair);
     if removed.is_ok() {
         drop(promised!(take_back::<Flow, _>(flow)));

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::device::open;
 use super::handles;
 use super::memory::{Domain, Registered};
+use super::shown::Shown;
 use super::{Errno, give_out, object, take_back};
 use crate::abi::{ibv_context, ibv_mr, ibv_pd};
 use crate::node::lock;
@@ -39,7 +40,12 @@ fn import_pd(context: *mut ibv_context, handle: u32) -> Result<*mut ibv_pd, Errn
     let domains = lock(&shared.handles.domains);
     let known = domains.get(&handle).ok_or(Errno(libc::ENOENT))?;
     let (pd, users) = (known.pd.clone(), known.users.clone());
-    Ok(give_out(Domain { face: ibv_pd { context, handle }, pd, users, needs: Vec::new() }))
+    Ok(give_out(Domain {
+        _face: Shown::new(ibv_pd { context, handle }),
+        pd,
+        users,
+        needs: Vec::new(),
+    }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_import_pd(
@@ -50,8 +56,9 @@ pub(crate) unsafe extern "C" fn ibv_import_pd(
 }
 
 pub(crate) unsafe extern "C" fn ibv_unimport_pd(pd: *mut ibv_pd) {
+    let context = promised!((*pd).context);
     let domain = *promised!(take_back::<Domain, _>(pd));
-    if promised!(Context::of(domain.face.context)).is_ok_and(|shared| shared.here().is_err()) {
+    if promised!(Context::of(context)).is_ok_and(|shared| shared.here().is_err()) {
         // Its last handle would end it, and the device is its parent's.
         std::mem::forget(domain);
     }
@@ -65,6 +72,7 @@ fn import_mr(pd: *mut ibv_pd, handle: u32) -> Result<*mut ibv_mr, Errno> {
     let (length, lkey, rkey) = (known.length, known.key, known.key);
     // Where it lies in whose memory, an import does not say.
     let face = ibv_mr { context, pd, addr: null_mut(), length, handle, lkey, rkey };
+    let face = Shown::new(face);
     let (shared, place) = (Arc::clone(shared), known.place);
     Ok(give_out(Registered { face, shared, place, is_import: true }))
 }

@@ -11,6 +11,7 @@ use ferrocx_verbs_lite::{Access, Mr, Pd, VerbsError};
 use super::context::{Context, Shared};
 use super::handles::{KnownDomain, KnownRegion, Region as Held, RegionPlace};
 use super::life::{User, Users};
+use super::shown::Shown;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, rights, take_back, tried};
 use crate::abi::{access, ibv_context, ibv_mr, ibv_pd};
@@ -21,7 +22,7 @@ pub(super) const PAGE_BYTES: usize = 4096;
 
 #[repr(C)]
 pub(super) struct Domain {
-    pub(super) face: ibv_pd,
+    pub(super) _face: Shown<ibv_pd>,
     pub(super) pd: Pd,
     /// Regions, queues and addresses of it.
     pub(super) users: Users,
@@ -40,13 +41,29 @@ impl Domain {
 /// A region as the program has it: registered, or imported.
 #[repr(C)]
 pub(super) struct Registered {
-    pub(super) face: ibv_mr,
+    pub(super) face: Shown<ibv_mr>,
     pub(super) shared: Arc<Shared>,
     pub(super) place: RegionPlace,
     pub(super) is_import: bool,
 }
 
 impl Registered {
+    /// # Safety
+    /// The module's: `face` is a live region.
+    unsafe fn of<'a>(face: *mut ibv_mr) -> &'a Self {
+        promised!(&*face.cast::<Self>())
+    }
+
+    fn handle(&self) -> u32 {
+        promised!((*self.face.get()).handle)
+    }
+
+    /// The program's memory that it covers.
+    fn covers(&self) -> (*mut c_void, usize) {
+        let face = self.face.get();
+        promised!(((*face).addr, (*face).length))
+    }
+
     /// A region, noted under its number: over memory of the program's, which is watched, or over
     /// memory of the device. It has an address of the program's, and a first one under its key.
     ///
@@ -59,13 +76,13 @@ impl Registered {
         watched: Option<Watched>,
     ) -> Self {
         let (domain, key) = (promised!(Domain::of(pd)), mr.lkey().0);
-        let context = domain.face.context;
+        let context = promised!((*pd).context);
         let face = ibv_mr { context, pd, addr, length, handle: key >> 8, lkey: key, rkey: key };
         let held = Held { mr, access, domain: domain.users.one(), watched };
         let place = Arc::new(Mutex::new(Some(held)));
         let known = KnownRegion { start, length, key, access, place: Arc::clone(&place) };
         lock(&shared.handles.regions).insert(face.handle, known);
-        Self { face, shared: Arc::clone(shared), place, is_import: false }
+        Self { face: Shown::new(face), shared: Arc::clone(shared), place, is_import: false }
     }
 
     /// Whether it is over memory of the device.
@@ -81,7 +98,7 @@ fn alloc_pd(context: *mut ibv_context) -> Result<*mut ibv_pd, Errno> {
     let users = Users::default();
     let known = KnownDomain { pd: pd.clone(), users: users.clone() };
     lock(&shared.handles.domains).insert(face.handle, known);
-    Ok(give_out(Domain { face, pd, users, needs: Vec::new() }))
+    Ok(give_out(Domain { _face: Shown::new(face), pd, users, needs: Vec::new() }))
 }
 
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
@@ -202,7 +219,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
 }
 
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    let registered = promised!(&*mr.cast::<Registered>());
+    let registered = promised!(Registered::of(mr));
     tried!(registered.shared.here());
     tried!(registered.end());
     drop(promised!(take_back::<Registered, _>(mr)));
@@ -228,13 +245,13 @@ unsafe fn register_anew(
     {
         return Err(Errno::INVALID);
     }
-    let registered = promised!(&mut *mr.cast::<Registered>());
+    let registered = promised!(Registered::of(mr));
     registered.shared.here()?;
     if registered.is_import {
         return Err(Errno::INVALID);
     }
     let had = lock(&registered.place).as_ref().map(|held| held.access).ok_or(Errno::INVALID)?;
-    let pd = if flags & PD != 0 { pd } else { registered.face.pd };
+    let pd = if flags & PD != 0 { pd } else { promised!((*mr).pd) };
     let access = if flags & ACCESS != 0 { access } else { had };
     if pd.is_null() {
         return Err(Errno::INVALID);
@@ -247,7 +264,7 @@ unsafe fn register_anew(
     } else {
         // Its addresses stay, which need not be the program's own.
         let known = promised!(known(mr))?;
-        ((registered.face.addr, registered.face.length), known.start)
+        (registered.covers(), known.start)
     };
     let anew = register(pd, memory, start, access)?;
     if let Err(errno) = registered.end() {
@@ -255,7 +272,8 @@ unsafe fn register_anew(
         anew.end()?;
         return Err(errno);
     }
-    *registered = anew;
+    // Nobody else is in a call about it.
+    drop(promised!(mr.cast::<Registered>().replace(anew)));
     Ok(())
 }
 
@@ -265,9 +283,10 @@ impl Registered {
         let mut place = lock(&self.place);
         let held = place.as_ref().ok_or(Errno::INVALID)?;
         // Its number may be another region's as soon as the device knows it no more.
-        let known = lock(&self.shared.handles.regions).remove(&self.face.handle);
+        let handle = self.handle();
+        let known = lock(&self.shared.handles.regions).remove(&handle);
         if let Err(error) = held.mr.dereg() {
-            let again = known.map(|known| (self.face.handle, known));
+            let again = known.map(|known| (handle, known));
             lock(&self.shared.handles.regions).extend(again);
             return Err(error.into());
         }
@@ -276,13 +295,14 @@ impl Registered {
     }
 
     /// Changes what the key grants and where; `false` if this cannot be done under the same key.
-    unsafe fn change(&mut self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
+    unsafe fn change(&self, pd: *mut ibv_pd, flags: u32) -> Result<bool, Errno> {
         let access = access_of(flags).ok_or(Errno::NOT_SUPPORTED)?;
         let mut place = lock(&self.place);
         let held = place.as_mut().ok_or(Errno::INVALID)?;
         let had = access_of(held.access).unwrap_or(Access::empty());
         if rights::writes(access) && !rights::writes(had) {
-            let (base, bytes) = pages_of(self.face.addr, self.face.length)?;
+            let (addr, length) = self.covers();
+            let (base, bytes) = pages_of(addr, length)?;
             rights::check(base, bytes, access)?;
         }
         let domain = promised!(Domain::of(pd));
@@ -301,9 +321,9 @@ impl Registered {
         match changer.change(&mut held.mr, &domain.pd, access) {
             Ok(()) => {
                 let mut regions = lock(&self.shared.handles.regions);
-                regions.entry(self.face.handle).and_modify(|known| known.access = flags);
+                regions.entry(self.handle()).and_modify(|known| known.access = flags);
                 (held.access, held.domain) = (flags, domain.users.one());
-                self.face.pd = pd;
+                promised!((*self.face.get()).pd = pd);
                 Ok(true)
             }
             Err(VerbsError::Unsupported { .. } | VerbsError::NotChanged { .. }) => Ok(false),
@@ -323,7 +343,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     /// `IBV_REREG_MR_ERR_INPUT`, `IBV_REREG_MR_ERR_CMD`: the old registration is as it was.
     const INPUT: c_int = -1;
     const COMMAND: c_int = -4;
-    let registered = promised!(&*mr.cast::<Registered>());
+    let registered = promised!(Registered::of(mr));
     // In a child of a fork, somebody may hold the region's lock who is not there.
     if registered.shared.here().is_ok() && registered.is_of_device() {
         super::set_errno(Errno::INVALID);

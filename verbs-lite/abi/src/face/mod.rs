@@ -4,7 +4,8 @@
 //! an object that they hand in was given out by this library and not taken back, a structure has
 //! the shape of [`crate::abi`], a list is as long as its count says. This is the only proof that
 //! the `unsafe` of these modules has, and [`promised`] is where it stands. Everything behind it
-//! (keys, addresses, numbers, states) is checked by the device.
+//! (keys, addresses, numbers, states) is checked by the device. Other threads use the same objects
+//! meanwhile: what the program has of one is [`shown::Shown`], which nobody borrows.
 #![expect(unsafe_code, reason = "the C interface: pointers come from the program")]
 
 /// Uses pointers that the program handed in.
@@ -53,6 +54,7 @@ pub(crate) mod rdma_cm;
 pub(crate) mod refused;
 mod rights;
 mod rules;
+mod shown;
 pub(crate) mod signals;
 mod srq;
 mod text;

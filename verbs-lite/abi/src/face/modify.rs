@@ -259,7 +259,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
 ) -> c_int {
     let modified = promised!(modify(QueuePair::of(qp), &*attr, given as c_uint));
     if let Ok(state) = modified {
-        promised!((*qp).state = state);
+        promised!(QueuePair::of(qp)).show_state(state);
     }
     number(modified.map(drop))
 }

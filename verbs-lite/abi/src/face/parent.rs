@@ -20,13 +20,14 @@ use super::context::{Context, Shared};
 use super::life::Users;
 use super::memory::{Domain, PAGE_BYTES};
 use super::rights;
+use super::shown::Shown;
 use super::unmapped::Watched;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td};
 
 #[repr(C)]
 struct ThreadDomain {
-    face: ibv_td,
+    _face: Shown<ibv_td>,
     shared: Arc<Shared>,
     users: Users,
 }
@@ -39,8 +40,8 @@ pub(super) unsafe extern "C" fn alloc_td(
         if promised!(*comp_mask) != 0 {
             return Err(Errno::NOT_SUPPORTED);
         }
-        let (face, shared) = (ibv_td { context }, Arc::clone(shared));
-        Ok(give_out(ThreadDomain { face, shared, users: Users::default() }))
+        let (_face, shared) = (Shown::new(ibv_td { context }), Arc::clone(shared));
+        Ok(give_out(ThreadDomain { _face, shared, users: Users::default() }))
     });
     object(made)
 }
@@ -155,12 +156,12 @@ fn alloc(
     if !attr.td.is_null() {
         needs.push(promised!(&(*attr.td.cast::<ThreadDomain>()).users).one());
     }
-    let face = ibv_pd { context, handle: base.face.handle };
+    let _face = Shown::new(ibv_pd { context, handle: promised!((*attr.pd).handle) });
     let pd = match &allocator {
         Some(allocator) => base.pd.with_ring_memory(Arc::new(Rings(Arc::clone(allocator)))),
         None => base.pd.clone(),
     };
-    let given = give_out(Domain { face, pd, users: Users::default(), needs });
+    let given = give_out(Domain { _face, pd, users: Users::default(), needs });
     if let Some(allocator) = allocator {
         allocator.pd.store(given, Ordering::Relaxed);
     }

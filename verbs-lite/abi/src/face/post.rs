@@ -1,6 +1,7 @@
 //! Work requests in lists.
 
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 
 use arrayvec::ArrayVec;
 use ferrocx_verbs_lite::{
@@ -12,7 +13,7 @@ use super::batch::EMPTY;
 use super::memory;
 use super::pair::{List, Pair, flags_of};
 use super::queue_pair::QueuePair;
-use super::window::post_change;
+use super::window::{self, post_change};
 use super::{Errno, tried};
 use crate::abi::{
     access, ibv_mw, ibv_mw_bind, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_sge, send, wr_bind_mw, wr_op,
@@ -463,14 +464,15 @@ pub(super) unsafe extern "C" fn bind_mw(
         return libc::EINVAL;
     }
     // The low byte alone changes.
-    let now = promised!((*mw).rkey);
+    let key = promised!(window::key_of(mw));
+    let now = key.load(Ordering::Relaxed);
     let rkey = now & !0xff | u32::from((now as u8).wrapping_add(1));
     let bind_mw = wr_bind_mw { mw, rkey, bind_info };
     let mut wr = ibv_send_wr { wr_id, send_flags, opcode: wr_op::BIND_MW, bind_mw, ..EMPTY };
     let mut bad = std::ptr::null_mut();
     let posted = promised!(post_send(qp, &raw mut wr, &raw mut bad));
     if posted == 0 {
-        promised!((*mw).rkey = rkey);
+        key.store(rkey, Ordering::Relaxed);
     }
     posted
 }

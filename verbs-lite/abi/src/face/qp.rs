@@ -17,6 +17,7 @@ use super::memory::Domain;
 use super::pair::{MAX_SGE, Member, Pair};
 use super::queue_pair::{QueuePair, state_of};
 use super::rules::Rules;
+use super::shown::Shown;
 use super::srq::SharedQueue;
 use super::window::has_room_for_windows;
 use super::wr;
@@ -142,7 +143,7 @@ fn make(
     let pair = hand_out((context, shared), pd, member, init, needs.into());
     // No event is about one of raw packets, whose number another one may have.
     if init.qp_type != qpt::RAW_PACKET {
-        shared.enlist(Kind::Qp, promised!((*pair).face.base.qp_num), pair);
+        shared.enlist(Kind::Qp, promised!(&*pair).number(), pair);
     }
     Ok(pair)
 }
@@ -174,7 +175,7 @@ fn hand_out(
         events_completed: AtomicU32::new(0),
     };
     give_out(QueuePair {
-        face: wr::face(base),
+        face: Shown::new(wr::face(base)),
         shared: Arc::clone(shared),
         member,
         is_building: AtomicBool::new(false),
@@ -279,8 +280,8 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     if !pair.member.pair.lock().qp.groups().is_empty() {
         return libc::EBUSY;
     }
-    if !pair.is_opened && pair.face.base.qp_type != qpt::RAW_PACKET {
-        pair.shared.delist(Kind::Qp, pair.face.base.qp_num);
+    if !pair.is_opened && promised!((*qp).qp_type) != qpt::RAW_PACKET {
+        pair.shared.delist(Kind::Qp, pair.number());
     }
     // Other handles of a target keep it.
     let is_last = pair.member.index.is_some() || Arc::strong_count(&pair.member) == 1;
@@ -321,7 +322,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
             attr.write(out);
             init.write(queue_pair.init);
             if asked as c_uint & mask::STATE != 0 {
-                (*qp).state = state;
+                queue_pair.show_state(state);
             }
         });
     }))

@@ -3,7 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use ferrocx_verbs_lite::{Cq, QpState, VerbsError};
 
@@ -12,12 +12,13 @@ use super::context::Shared;
 use super::cq::Queue;
 use super::life::{User, Users};
 use super::pair::Member;
+use super::shown::Shown;
 use crate::abi::{ibv_qp, ibv_qp_ex, ibv_qp_init_attr, qps};
 
 /// A queue pair as the program has it.
 #[repr(C)]
 pub(super) struct QueuePair {
-    pub(super) face: ibv_qp_ex,
+    pub(super) face: Shown<ibv_qp_ex>,
     pub(super) shared: Arc<Shared>,
     pub(super) member: Arc<Member>,
     /// Somebody builds a batch, and uses it alone.
@@ -39,6 +40,16 @@ impl QueuePair {
         promised!(&*face.cast::<Self>())
     }
 
+    pub(super) fn number(&self) -> u32 {
+        promised!((*self.face.get()).base.qp_num)
+    }
+
+    /// Tells the program which state it has.
+    pub(super) fn show_state(&self, state: c_int) {
+        let place = promised!(AtomicI32::from_ptr(&raw mut (*self.face.get()).base.state));
+        place.store(state, Ordering::Relaxed);
+    }
+
     /// The completion queues, each once, in the order in which their locks are taken.
     fn queues(&self) -> Vec<&Queue> {
         let mut faces = [self.init.send_cq, self.init.recv_cq].to_vec();
@@ -58,7 +69,7 @@ impl QueuePair {
         let cqs: Vec<_> = inners.iter().map(|(_, inner)| &inner.cq).collect();
         let ended = end(&cqs);
         inners.iter_mut().for_each(|(queue, inner)| queue.take_all(inner));
-        let number = self.face.base.qp_num;
+        let number = self.number();
         for (_, inner) in &mut inners {
             inner.waiting.retain(|(wc, _)| wc.qp_num != number);
         }

@@ -12,6 +12,7 @@ use super::life::User;
 use super::memory::Domain;
 use super::pair::List;
 use super::post::post_receives;
+use super::shown::Shown;
 use super::xrc::XrcDomain;
 use super::{Errno, give_out, number, object, take_back, tried};
 use crate::abi::{
@@ -23,7 +24,7 @@ use crate::node::lock;
 /// A shared receive queue as the program has it.
 #[repr(C)]
 pub(super) struct SharedQueue {
-    face: ibv_srq,
+    _face: Shown<ibv_srq>,
     pub(super) srq: Arc<Mutex<Srq<List>>>,
     shared: Arc<Shared>,
     domain: u32,
@@ -87,20 +88,20 @@ fn create(
     };
     let srqn = srq.number();
     (attr.max_wr, attr.max_sge) = (config.max_wr, config.max_sge);
-    let face = ibv_srq {
+    let _face = Shown::new(ibv_srq {
         context,
         srq_context,
         pd,
         handle: srqn,
         locks: [0; _],
         events_completed: AtomicU32::new(0),
-    };
+    });
     let srq = Arc::new(Mutex::new(srq));
     if let Some((index, _)) = xrc {
         lock(&shared.xrc_queues).insert(index, Arc::clone(&srq));
     }
     let queue = give_out(SharedQueue {
-        face,
+        _face,
         srq,
         shared: Arc::clone(shared),
         domain: domain.pd.domain(),
@@ -151,7 +152,7 @@ pub(super) unsafe extern "C" fn create_srq_ex(
 }
 
 pub(super) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, out: *mut u32) -> c_int {
-    promised!(out.write(SharedQueue::of(srq).face.handle));
+    promised!(out.write((*srq).handle));
     0
 }
 
@@ -162,7 +163,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     if queue.xrc.is_none() && Arc::strong_count(&queue.srq) > 1 {
         return libc::EBUSY;
     }
-    queue.shared.delist(Kind::Srq, queue.face.handle);
+    queue.shared.delist(Kind::Srq, promised!((*srq).handle));
     if let Some((index, cq)) = queue.xrc {
         let completions = promised!(Queue::of(cq));
         let mut inner = completions.inner();

@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use ferrocx_verbs_lite::{
     Access, BindUntyped, DeviceCaps, Lkey, MwKind, Rkey, SendFlags, UntypedMw,
@@ -12,6 +13,7 @@ use super::handles::KnownRegion;
 use super::life::User;
 use super::memory::{self, Domain};
 use super::pair::{Pair, flags_of};
+use super::shown::Shown;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{
     access, ibv_mw, ibv_mw_bind_info, ibv_pd, ibv_qp_cap, ibv_send_wr, wr_bind_mw, wr_op,
@@ -19,7 +21,7 @@ use crate::abi::{
 
 #[repr(C)]
 struct Window {
-    face: ibv_mw,
+    _face: Shown<ibv_mw>,
     mw: UntypedMw,
     shared: Arc<Shared>,
     _domain: User,
@@ -35,9 +37,17 @@ fn alloc(pd: *mut ibv_pd, kind: c_int) -> Result<*mut ibv_mw, Errno> {
     };
     let mw = domain.pd.alloc_untyped_mw(of_verbs)?;
     let rkey = mw.rkey().0;
-    let face = ibv_mw { context, pd, rkey, handle: rkey >> 8, kind };
+    let _face = Shown::new(ibv_mw { context, pd, rkey, handle: rkey >> 8, kind });
     let (shared, _domain) = (Arc::clone(shared), domain.users.one());
-    Ok(give_out(Window { face, mw, shared, _domain }))
+    Ok(give_out(Window { _face, mw, shared, _domain }))
+}
+
+/// The key of a window, which each binding changes.
+///
+/// # Safety
+/// The module's: `mw` is a live window.
+pub(super) unsafe fn key_of<'a>(mw: *mut ibv_mw) -> &'a AtomicU32 {
+    promised!(AtomicU32::from_ptr(&raw mut (*mw).rkey))
 }
 
 pub(super) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: c_int) -> *mut ibv_mw {
@@ -93,7 +103,7 @@ unsafe fn binding<'a>(pair: &Pair, wr: &ibv_send_wr) -> Result<(BindUntyped, &'a
         wr_id: wr.wr_id,
         flags: flags_of(wr.send_flags, pair.signals_all),
         access,
-        old: Rkey(window.face.rkey),
+        old: Rkey(promised!(key_of(mw)).load(Ordering::Relaxed)),
         variant: rkey as u8,
         lkey: lkey.unwrap_or(Lkey(0)),
         addr: bind_info.addr,
@@ -115,7 +125,7 @@ pub(super) unsafe fn check_binding(
     const MAX_BYTES: u64 = (1 << 31) - 1;
     let (bind, window) = promised!(binding(pair, wr))?;
     let is_atomic = bind.access.contains(Access::REMOTE_ATOMIC);
-    let is_right = promised!(Domain::of(window.face.pd)).pd.domain() == pair.domain
+    let is_right = promised!(Domain::of((*wr.bind_mw.mw).pd)).pd.domain() == pair.domain
         && bind.old.0 >> 8 == window.mw.rkey().0 >> 8
         && bind.len_bytes <= MAX_BYTES
         && (!is_atomic || caps.contains(DeviceCaps::FAST_REG_ATOMIC));

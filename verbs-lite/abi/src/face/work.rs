@@ -5,6 +5,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use ferrocx_verbs_lite::{FrameHash, HashFields, Spread};
 
@@ -13,6 +14,7 @@ use super::life::{User, Users};
 use super::pair::Member;
 use super::qp::{self, ibv_destroy_qp};
 use super::queue_pair::QueuePair;
+use super::shown::Shown;
 use super::{Errno, give_out, number, object, post, take_back, tried};
 use crate::abi::{
     ibv_context, ibv_qp_attr, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex, ibv_recv_wr,
@@ -29,7 +31,7 @@ pub(super) const FIELDS: u64 = 0xff;
 /// A receive work queue as the program has it.
 #[repr(C)]
 struct WorkQueue {
-    face: ibv_wq,
+    face: Shown<ibv_wq>,
     pair: *mut QueuePair,
     shared: Arc<Shared>,
     /// Tables that it stands in.
@@ -41,6 +43,11 @@ impl WorkQueue {
     /// The module's: `face` is a live queue.
     unsafe fn of<'a>(face: *mut ibv_wq) -> &'a Self {
         promised!(&*face.cast::<Self>())
+    }
+
+    /// Its state, which the program reads.
+    fn state(&self) -> &AtomicI32 {
+        promised!(AtomicI32::from_ptr(&raw mut (*self.face.get()).state))
     }
 }
 
@@ -69,8 +76,8 @@ fn create(context: *mut ibv_context, attr: &ibv_wq_init_attr) -> Result<*mut ibv
         sq_sig_all: 0,
     };
     let pair = qp::create_shared_out(attr.pd, &mut init)?;
-    let wq_num = promised!((*pair).face.base.qp_num);
-    let face = ibv_wq {
+    let wq_num = promised!(&*pair).number();
+    let face = Shown::new(ibv_wq {
         context,
         wq_context: attr.wq_context,
         pd: attr.pd,
@@ -83,7 +90,7 @@ fn create(context: *mut ibv_context, attr: &ibv_wq_init_attr) -> Result<*mut ibv
         locks: [0; _],
         events_completed: 0,
         comp_mask: 0,
-    };
+    });
     let shared = Arc::clone(shared);
     Ok(give_out(WorkQueue { face, pair, shared, users: Users::default() }))
 }
@@ -112,7 +119,7 @@ fn modify(queue: &WorkQueue, attr: &ibv_wq_attr) -> Result<c_int, Errno> {
     if attr.attr_mask & !(STATE | CURR_STATE) != 0 {
         return Err(Errno::NOT_SUPPORTED);
     }
-    let from = queue.face.state;
+    let from = queue.state().load(Ordering::Relaxed);
     if attr.attr_mask & CURR_STATE != 0 && attr.curr_wq_state != from {
         return Err(Errno::INVALID);
     }
@@ -137,9 +144,10 @@ fn modify(queue: &WorkQueue, attr: &ibv_wq_attr) -> Result<c_int, Errno> {
 }
 
 pub(super) unsafe extern "C" fn modify_wq(wq: *mut ibv_wq, attr: *mut ibv_wq_attr) -> c_int {
-    let modified = promised!(modify(WorkQueue::of(wq), &*attr));
+    let (queue, attr) = promised!((WorkQueue::of(wq), &*attr));
+    let modified = modify(queue, attr);
     if let Ok(state) = modified {
-        promised!((*wq).state = state);
+        queue.state().store(state, Ordering::Relaxed);
     }
     number(modified.map(drop))
 }
@@ -158,7 +166,7 @@ pub(super) unsafe extern "C" fn destroy_wq(wq: *mut ibv_wq) -> c_int {
 /// A table of work queues as the program has it.
 #[repr(C)]
 struct Table {
-    face: ibv_rwq_ind_table,
+    _face: Shown<ibv_rwq_ind_table>,
     queues: Vec<(Arc<Member>, User)>,
     /// Where the first of them completes.
     first: *mut ibv_wq,
@@ -210,8 +218,9 @@ fn tabulate(
     let number = shared.take_index() as c_int;
     let face =
         ibv_rwq_ind_table { context, ind_tbl_handle: number, ind_tbl_num: number, comp_mask: 0 };
+    let _face = Shown::new(face);
     let shared = Arc::clone(shared);
-    Ok(give_out(Table { face, queues, first, shared, users: Users::default() }))
+    Ok(give_out(Table { _face, queues, first, shared, users: Users::default() }))
 }
 
 pub(super) unsafe extern "C" fn create_rwq_ind_table(
@@ -225,7 +234,7 @@ pub(super) unsafe extern "C" fn destroy_rwq_ind_table(table: *mut ibv_rwq_ind_ta
     let known = promised!(&*table.cast::<Table>());
     tried!(known.shared.here());
     tried!(known.users.none());
-    known.shared.give_index(known.face.ind_tbl_num as u32);
+    known.shared.give_index(promised!((*table).ind_tbl_num) as u32);
     drop(promised!(take_back::<Table, _>(table)));
     0
 }

@@ -13,6 +13,7 @@ use super::context::{Context, Shared};
 use super::handles::{FileId, id_of};
 use super::life::Users;
 use super::pair::Member;
+use super::shown::Shown;
 use super::{Errno, give_out, object, take_back, tried};
 use crate::abi::{ibv_context, ibv_qp_open_attr, ibv_xrcd, ibv_xrcd_init_attr, qpt};
 use crate::node::{Node, lock};
@@ -43,7 +44,7 @@ impl Core {
 /// A domain as the program has it.
 #[repr(C)]
 pub(super) struct XrcDomain {
-    face: ibv_xrcd,
+    _face: Shown<ibv_xrcd>,
     pub(super) core: Arc<Core>,
     pub(super) shared: Arc<Shared>,
     /// Queues and queue pairs of it.
@@ -106,8 +107,8 @@ fn open(context: *mut ibv_context, attr: &ibv_xrcd_init_attr) -> Result<*mut ibv
         }
     };
     let core = core(shared, file, attr.oflags)?;
-    let (face, shared) = (ibv_xrcd { context }, Arc::clone(shared));
-    Ok(give_out(XrcDomain { face, core, shared, users: Users::default() }))
+    let (_face, shared) = (Shown::new(ibv_xrcd { context }), Arc::clone(shared));
+    Ok(give_out(XrcDomain { _face, core, shared, users: Users::default() }))
 }
 
 pub(super) unsafe extern "C" fn open_xrcd(
