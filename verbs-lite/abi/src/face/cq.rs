@@ -81,6 +81,9 @@ pub(super) struct Inner {
     pub(super) seen: Seen,
     /// What is read between `start_poll` and `end_poll`.
     pub(super) current: Current,
+    /// The thread between them, by a name that no other ever has.
+    #[cfg(debug_assertions)]
+    pub(super) poller: Option<std::thread::ThreadId>,
 }
 
 /// What the lock of a queue guards, for calls other than those that poll: a thread may make them
@@ -187,8 +190,16 @@ impl Queue {
             self.inner.lock()
         } else {
             // SAFETY: this thread has kept it between `start_poll` and `end_poll`, and is in a call
-            // between them, which does not poll.
-            unsafe { self.inner.kept() }
+            // between them, which does not poll. That its name is not the one of a thread that
+            // ended in between is the program's promise.
+            let kept = unsafe { self.inner.kept() };
+            #[cfg(debug_assertions)]
+            assert_eq!(
+                kept.poller,
+                Some(std::thread::current().id()),
+                "a thread that had called ibv_start_poll ended without ibv_end_poll"
+            );
+            kept
         };
         Use { held: ManuallyDrop::new(held), is_locked }
     }
@@ -334,6 +345,8 @@ pub(super) fn create(
             waiting: VecDeque::new(),
             seen: Seen::default(),
             current: Current::default(),
+            #[cfg(debug_assertions)]
+            poller: None,
         }),
         polled_by: AtomicUsize::new(NOBODY),
         polled: Polled::default(),

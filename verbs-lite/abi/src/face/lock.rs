@@ -6,6 +6,7 @@
 
 use std::cell::UnsafeCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,9 @@ pub(super) struct Lock<T> {
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// The right to use the value of a [`Lock`], until it is dropped.
-pub(super) struct Held<'a, T>(&'a Lock<T>);
+// A pointer is neither `Send` nor `Sync`: one that could be shared would show the value to several
+// threads, of which it may be one's alone.
+pub(super) struct Held<'a, T>(&'a Lock<T>, PhantomData<*const ()>);
 
 impl<T> Lock<T> {
     pub(super) fn new(value: T) -> Self {
@@ -38,7 +41,7 @@ impl<T> Lock<T> {
     pub(super) fn lock(&self) -> Held<'_, T> {
         self.try_lock().unwrap_or_else(|| {
             self.wait();
-            Held(self)
+            Held(self, PhantomData)
         })
     }
 
@@ -46,7 +49,7 @@ impl<T> Lock<T> {
     #[inline(always)]
     pub(super) fn try_lock(&self) -> Option<Held<'_, T>> {
         let taken = self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed);
-        if taken.is_ok() { Some(Held(self)) } else { None }
+        if taken.is_ok() { Some(Held(self, PhantomData)) } else { None }
     }
 
     /// Takes over what the caller has [kept](Held::keep).
@@ -55,7 +58,7 @@ impl<T> Lock<T> {
     /// The calling thread has kept it, and uses the value by nothing else meanwhile.
     #[inline(always)]
     pub(super) unsafe fn kept(&self) -> Held<'_, T> {
-        Held(self)
+        Held(self, PhantomData)
     }
 
     /// Takes it when it is free.

@@ -132,7 +132,7 @@ impl Queue {
         if self.is_stamped || !inner.waiting.is_empty() {
             return self.advance_odd(inner);
         }
-        let Inner { cq, waiting, seen, current } = inner;
+        let Inner { cq, waiting, seen, current, .. } = inner;
         let mut taking = cq.taking();
         let Some(entry) = taking.next() else { return false };
         let mut later = Later { waiting, is_stamped: false };
@@ -199,6 +199,10 @@ impl Queue {
             // What was read may have been nobody's.
             inner.cq.free_taken();
             return None;
+        }
+        #[cfg(debug_assertions)]
+        {
+            inner.poller = Some(std::thread::current().id());
         }
         self.polled_by.store(this_thread(), Ordering::Relaxed);
         Some(inner)
