@@ -580,6 +580,9 @@ impl World<'_> {
     }
 
     fn resize(&self, choices: &mut Choices<'_>) {
+        /// Another thread may make the same queue smaller before its size is looked at.
+        static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _one = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let queues = read(&self.queues);
         if let Some(queue) = queues.get(choices.below(queues.len())) {
             let size = choices.one_of(&[1, 16, 300, 0, -1, 1 << 14, c_int::MAX]);
