@@ -8,8 +8,12 @@ use std::time::{Duration, Instant};
 use common::{BLOCK, NQN, offers_new_file, with};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, keyed, one};
+use ferrocx_nvmf_target::proto::connect::DISCOVERY_NQN;
+use ferrocx_nvmf_target::proto::identify::cns;
+use ferrocx_nvmf_target::proto::log::lid;
+use ferrocx_nvmf_target::proto::property;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
-use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
+use ferrocx_nvmf_target::proto::sqe::{Sqe, admin, io};
 use ferrocx_nvmf_target::proto::status::Status;
 use ferrocx_nvmf_target::transport::ServerConfig;
 use zerocopy::IntoBytes;
@@ -79,5 +83,65 @@ fn a_host_without_receives_leaves_the_others_buffers_and_loses_its_queue() {
         assert_eq!(cqe.status(), Status::SUCCESS);
         // Its two queues are the good host's.
         here.until_queues(3);
+    });
+}
+
+#[test]
+fn a_stranger_of_discovery_that_takes_no_long_pages_holds_no_buffers() {
+    takes_no_long_pages(DISCOVERY_NQN, lid::DISCOVERY);
+}
+
+#[test]
+fn an_admin_queue_that_takes_no_long_pages_holds_its_address_s_share() {
+    takes_no_long_pages(NQN, lid::ERRORS);
+}
+
+/// A host asks for log pages that it does not take, and another reads a file meanwhile.
+fn takes_no_long_pages(nqn: &str, lid: u8) {
+    const PAGE: usize = 32 << 10;
+    let config = ServerConfig { buffers: BUFFERS, ..ServerConfig::default() };
+    with(Settings::default(), config, |here| {
+        if !offers_new_file(here, NSID, BLOCKS) {
+            return;
+        }
+        let good = here.host();
+        let mut served = good.open_queue(1, 32, 0).unwrap();
+        let (_, mine) = good.memory(PAGE).unwrap();
+        let (_port, base) = here.neighbour(1);
+        let hostnqn = "nqn.2014-08.a:stranger".to_owned();
+        let other = HostConfig { hostnqn, hostid: [0x33; 16], ..HostConfig::new(nqn) };
+        let mut bad = Host::open(&base, &other).unwrap();
+        bad.set_property(property::CC, 0x0046_0001).unwrap();
+        let mdts = bad.identify(cns::CONTROLLER, 0).unwrap()[77];
+        assert_eq!(mdts, if nqn == NQN { 8 } else { 2 });
+        let (_, mr) = bad.memory(PAGE).unwrap();
+        let log = |cid: u16, len: usize| Sqe {
+            nsid: u32::MAX.into(),
+            cid: cid.into(),
+            cdw10: (u32::from(lid) | (len as u32 / 4 - 1) << 16).into(),
+            ..Sqe::new(admin::GET_LOG, 0, keyed(&mr.buf(0..len).unwrap()))
+        };
+        // What discovery says that it brings at once, it does.
+        let cqe = one(&mut bad.admin, log(0, 16 << 10)).unwrap();
+        assert_eq!(cqe.status(), Status::SUCCESS);
+        let cqe = one(&mut bad.admin, log(0, PAGE)).unwrap();
+        let expected = if nqn == NQN { Status::SUCCESS } else { Status::INVALID_FIELD.dnr() };
+        assert_eq!(cqe.status(), expected);
+        // The target's clock has seen both.
+        std::thread::sleep(Duration::from_secs(1));
+        for _ in 0..2 {
+            for slot in 0..30 {
+                bad.admin.send(slot, log(slot, PAGE).as_bytes()).unwrap();
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let from = Instant::now();
+        while from.elapsed() < Duration::from_secs(2) {
+            let asked = Instant::now();
+            let sgl = keyed(&mine.buf(0..PAGE).unwrap());
+            let read = Sqe::blocks(io::READ, 0, NSID, (0, (PAGE / BLOCK) as u32), sgl);
+            assert_eq!(one(&mut served, read).unwrap().status(), Status::SUCCESS, "{nqn}");
+            assert!(asked.elapsed() < Duration::from_secs(1), "{:?}", asked.elapsed());
+        }
     });
 }

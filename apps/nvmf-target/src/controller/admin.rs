@@ -125,6 +125,23 @@ impl Target {
         }
     }
 
+    /// Whether a command may bring more than fits into a page of its queue, so that it needs a buffer
+    /// that all queues of a core share: a log page or a report of reservations, of a host that was
+    /// let in to a subsystem and has switched its controller on. Whatever else asks for as much is
+    /// refused.
+    #[must_use]
+    pub fn may_bring_more(&self, queue: &Queue, sqe: &Sqe) -> bool {
+        let is_it = match queue.role {
+            Role::Admin(at) => {
+                let is_ready = self.controller(at).is_some_and(Controller::is_ready);
+                is_ready && sqe.opcode == admin::GET_LOG
+            }
+            Role::Io(_) => queue.is_ready() && sqe.opcode == io::RESERVATION_REPORT,
+            Role::Unconnected => false,
+        };
+        is_it && self.is_known(queue)
+    }
+
     /// The data that an [`Action::Fetch`] asked for have come.
     pub fn fetched(&mut self, queue: &mut Queue, slot: u16, sqe: &Sqe, data: &[u8]) -> Action {
         if io::is_reservation(sqe.opcode) {
@@ -325,7 +342,10 @@ impl Target {
             cntlid: controller.cntlid,
             is_discovery: subsystem.is_none(),
             subnqn: subsystem.map_or(DISCOVERY_NQN, |it| &it.nqn),
-            mdts: self.settings.mdts,
+            mdts: match subsystem {
+                Some(_) => self.settings.mdts,
+                None => self.settings.discovery_mdts(),
+            },
             entries: self.settings.entries,
             in_capsule_bytes: self.settings.in_capsule_bytes,
             max_nsid: super::subsystem::MAX_NSID,

@@ -41,7 +41,11 @@ impl Target {
         if !known.contains(&lid) {
             return Err(Status::INVALID_LOG.dnr());
         }
-        let to = destination(sqe, len, self.settings.max_transfer())?;
+        let most = match controller.subsystem {
+            Some(_) => self.settings.max_transfer(),
+            None => 4096 << self.settings.discovery_mdts(),
+        };
+        let to = destination(sqe, len, most)?;
         if !offset.is_multiple_of(4) {
             return Err(Status::INVALID_FIELD.dnr());
         }

@@ -54,6 +54,7 @@ use io::IoCommand;
 use leaving::Leaving;
 pub use queue::{Queue, Role};
 use reservation::{Fence, Pending, Save};
+pub(crate) use settings::ADMIN_PAGE_BYTES;
 pub use settings::Settings;
 use share::Shares;
 use shutdown::{Closing, Unflushed};

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use super::session::{self, Link, Parts, Session, wr};
 use super::{Asked, CONNECT_PATIENCE, Coming, Server, ServerError, name};
 use crate::backend;
-use crate::controller::{Queue, Role};
+use crate::controller::{ADMIN_PAGE_BYTES, Queue, Role};
 use crate::proto::cm::{Accept, Reject, Request};
 use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
 
@@ -24,8 +24,7 @@ const MAX_READS: u8 = 16;
 const MAX_UNCONNECTED: usize = 16;
 /// Queues without Connect that a core may have of all addresses, however few queues there are.
 const LEAST_UNCONNECTED: usize = 4;
-/// Bytes of a page of the admin queue, and of an I/O queue, where ranges and Connect's data go.
-const ADMIN_PAGE_BYTES: usize = 16 << 10;
+/// Bytes of a page of an I/O queue, where ranges and Connect's data go.
 const IO_PAGE_BYTES: usize = 4096;
 
 impl Server {

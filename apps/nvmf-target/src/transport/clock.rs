@@ -69,9 +69,8 @@ impl Server {
             link.queue.was_unheard(unheard, now);
             link.since = now.min(link.since + unheard);
             link.heard_at = now.min(link.heard_at + unheard);
-            if matches!(link.queue.role, Role::Io(_)) {
-                is_shared |= *first.get_or_insert(link.host) != link.host;
-            }
+            link.owed.was_unheard(unheard, now);
+            is_shared |= *first.get_or_insert(link.host) != link.host;
             if link.is_unknown() {
                 link.stats = target.info(&link.queue).map(|info| {
                     shared.registry.add_queue(QueueName {

@@ -357,10 +357,12 @@ impl Work {
         if is_read {
             let count = 1 + (wr_id >> READ_COUNT_SHIFT) as u16;
             link.reads = link.reads.saturating_sub(count);
+            link.owed.ended(count);
         } else if wr_id & wr::KIND == wr::POOL {
             // They end in order.
             if link.pooled.front() == Some(&(wr_id as u16)) {
                 link.pooled.pop_front();
+                link.owed.ended(1);
                 self.buffers.free(wr_id as u16);
             }
         }

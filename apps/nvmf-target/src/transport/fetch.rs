@@ -138,6 +138,7 @@ impl Work {
         count: u16,
     ) -> Result<(), Why> {
         link.reads -= count;
+        link.owed.ended(count);
         if link.ending.is_some() {
             return Ok(());
         }

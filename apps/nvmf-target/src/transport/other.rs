@@ -48,8 +48,9 @@ impl Work {
         let sqe = it.sqe;
         let asked = Keyed::parse(&sqe.sgl).map_or(0, |keyed| keyed.len as usize);
         // What it may bring is made once, so the room for it is had before.
-        let is_known = link.queue.role != Role::Unconnected;
-        let is_long = asked > link.page_bytes && asked <= self.buffers.each_bytes() && is_known;
+        let is_long = asked > link.page_bytes
+            && asked <= self.buffers.each_bytes()
+            && self.target().may_bring_more(&link.queue, &sqe);
         let long = match is_long {
             true => match self.take_buffer(link, asked) {
                 Some(buffer) => Some(buffer),
@@ -86,7 +87,9 @@ impl Work {
                 Ok(())
             }
             Action::Bring { cqe, len, to } => {
-                let Ok(mut page) = link.page(it, len as usize) else {
+                let page = link.page(it, len as usize).ok();
+                // One whose queue has been made ready since it was asked for has no buffer.
+                let Some(mut page) = page.filter(|page| page.len() == len as usize) else {
                     return self.refuse(qp, link, it, NO_DATA);
                 };
                 page.copy_in(0, &self.page[..len as usize]).map_err(|_| "a page is too long")?;

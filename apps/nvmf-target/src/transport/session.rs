@@ -10,6 +10,7 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
+use super::ending::Owed;
 use super::gate::Pass;
 use super::line::Line;
 use crate::controller::io::{self, Found, IoCommand};
@@ -176,8 +177,10 @@ pub(super) struct Link {
     pub(super) host: u16,
     /// Buffers of the pool whose data are under way to the host, with an answer behind them.
     pub(super) pooled: VecDeque<u16>,
+    /// READs and data out of buffers that its host lets wait.
+    pub(super) owed: Owed,
     /// A request of ours has ended since the last look, and when that was last so, or there was
-    /// none.
+    /// room for more.
     pub(super) is_heard: bool,
     pub(super) heard_at: Duration,
     /// What it has moved, and where others see that, once it has a controller.
@@ -240,6 +243,7 @@ impl Session {
             host,
             // Each has a WRITE and an answer.
             pooled: VecDeque::with_capacity(send_requests(entries) as usize / 2),
+            owed: Owed::default(),
             is_heard: false,
             heard_at: since,
             moved: Traffic::default(),
