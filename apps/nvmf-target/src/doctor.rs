@@ -143,7 +143,7 @@ fn needed_bytes(config: &Config, page: u64) -> u64 {
     let namespaces = config.subsystems.iter().flat_map(|it| &it.namespaces);
     let ram = namespaces.filter(|it| it.store == Store::Ram).filter_map(|it| it.len_bytes);
     let pollers = config.cores.len().max(1) as u64;
-    let buffers = u64::from(config.settings.max_transfer()) * u64::from(config.server.buffers);
+    let buffers = config.server.pool_bytes(config.settings.max_transfer()) as u64;
     let entries = u64::from(config.settings.entries);
     let receives = entries * (4096 + u64::from(config.settings.in_capsule_bytes));
     let whole = |bytes: u64| bytes.next_multiple_of(page);
@@ -287,7 +287,7 @@ mod tests {
         assert!(!found.iter().any(|it| it.starts_with("WRONG")), "{found:?}");
     }
 
-    /// 64 queues of two regions, of 1 MiB and of 512 KiB; buffers of 8 MiB; RAM of 1 KiB.
+    /// 64 queues of two regions, of 1 MiB and of 512 KiB; buffers of 10 MiB; RAM of 1 KiB.
     #[test]
     fn regions_share_no_page() {
         let config = Config::parse(
@@ -295,11 +295,11 @@ mod tests {
              [[subsystem.namespace]]\nsize = \"1KiB\"",
         );
         let config = config.unwrap();
-        assert_eq!(needed_bytes(&config, HUGEPAGE), (64 * 4 + 8 + 2) << 20);
-        assert_eq!(needed_bytes(&config, PAGE), ((64 * 3) << 19) + (8 << 20) + 4096);
-        let few = Host { hugepages_2m_free: 132, ..HOST };
+        assert_eq!(needed_bytes(&config, HUGEPAGE), (64 * 4 + 10 + 2) << 20);
+        assert_eq!(needed_bytes(&config, PAGE), ((64 * 3) << 19) + (10 << 20) + 4096);
+        let few = Host { hugepages_2m_free: 133, ..HOST };
         assert!(matches!(memory(&config, &few)[..], [Finding::Could(_)]));
-        let enough = Host { hugepages_2m_free: 133, ..HOST };
+        let enough = Host { hugepages_2m_free: 134, ..HOST };
         assert!(matches!(memory(&config, &enough)[..], [Finding::Right(_)]));
     }
 

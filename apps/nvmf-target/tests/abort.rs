@@ -31,7 +31,7 @@ fn abort(host: &mut Host, sqid: u16, cid: u16) -> bool {
 
 #[test]
 fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
-    let config = ServerConfig { buffers: 1, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 1, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         let (world, mut drive) = held::drive(here, Plan::default(), NSID);
         let mut host = here.host();
@@ -41,7 +41,7 @@ fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
         let buf = mr.buf(0..BLOCK).unwrap();
         let write = |lba| Sqe::blocks(io::WRITE, 0, NSID, (lba, 1), keyed(&buf));
         let first = queue.submit(write(1)).unwrap().unwrap();
-        here.until_buffers(0);
+        here.until_held(1);
         // The drive has it, or the port reads its data: either way it has begun.
         std::thread::sleep(Duration::from_millis(100));
         let [second, third] = [2, 3].map(|lba| queue.submit(write(lba)).unwrap().unwrap());
@@ -65,7 +65,7 @@ fn a_command_that_waits_is_taken_back_and_one_that_a_drive_has_goes_on() {
         assert_eq!(ended, [(first, Status::SUCCESS), (third, Status::SUCCESS)]);
         let on_disk = |lba: usize| world.fake().disk[lba * BLOCK];
         assert_eq!([1, 2, 3].map(on_disk), [0x77, 0, 0x77], "the second was never written");
-        here.until_buffers(1);
+        here.until_held(0);
         // One that waits for a drive that is reset.
         world.fake().set_fatal();
         drive.tend();
@@ -86,9 +86,10 @@ fn short_admin_commands_pass_those_that_wait_for_a_buffer() {
         let mut host = Host::connect(&here.base, &config).unwrap();
         let mut queue = host.open_queue(1, 32, 0).unwrap();
         let (_memory, mr) = host.memory(64 << 10).unwrap();
-        let write = Sqe::blocks(io::WRITE, 0, NSID, (1, 1), keyed(&mr.buf(0..BLOCK).unwrap()));
+        let sgl = keyed(&mr.buf(0..32 * BLOCK).unwrap());
+        let write = Sqe::blocks(io::WRITE, 0, NSID, (1, 32), sgl);
         queue.submit(write).unwrap();
-        here.until_buffers(0);
+        here.until_held(1);
         let len = 32 << 10;
         let log = Sqe {
             nsid: u32::MAX.into(),

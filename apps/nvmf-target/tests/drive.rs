@@ -159,16 +159,12 @@ fn what_hosts_write_is_on_the_drive() {
 
 /// Takes the namespace away; the buffers come back.
 fn removed(here: &Here, behind: &Behind) {
-    removed_with(here, behind, 8);
-}
-
-fn removed_with(here: &Here, behind: &Behind, buffers: usize) {
     let place = behind.place;
     here.change(move |server| {
         server.target_mut().remove_namespace(NQN, NSID).unwrap();
         server.drop_backend(place);
     });
-    here.until_buffers(buffers);
+    here.until_held(0);
 }
 
 #[test]
@@ -236,7 +232,7 @@ fn zeros_that_are_to_last_are_on_the_medium() {
 #[test]
 fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
     let patience = Duration::from_millis(300);
-    let config = ServerConfig { buffers: 1, patience, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 1, patience, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         let behind = Behind::new(here, Plan { oncs: 0, ..Plan::default() });
         behind.world.fake().disk.fill(7);
@@ -267,7 +263,7 @@ fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
         }
         assert_eq!(behind.disk(0, 4), [0; 4 * BLOCK]);
         assert!(all(busy, 16).iter().all(|(_, status)| *status == Status::SUCCESS));
-        removed_with(here, &behind, 1);
+        removed(here, &behind);
     });
 }
 
@@ -275,7 +271,7 @@ fn zeros_that_are_written_wait_their_turn_for_a_buffer() {
 #[test]
 fn a_command_that_waits_for_a_buffer_waits_once() {
     const READS: u64 = 3;
-    let config = ServerConfig { buffers: 1, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 1, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         let plan = Plan { hangs: vec![20], ..Plan::default() };
         let behind = Behind::patient(here, plan, LIMIT);
@@ -300,7 +296,7 @@ fn a_command_that_waits_for_a_buffer_waits_once() {
         assert_eq!(waited, READS);
         behind.world.fake().let_go(0);
         assert!(all(&mut queue, 4).iter().all(|(_, status)| *status == Status::SUCCESS));
-        removed_with(here, &behind, 1);
+        removed(here, &behind);
     });
 }
 
@@ -508,7 +504,7 @@ fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
         assert!(begun.elapsed() >= PATIENCE);
         let waited = here.change(|server| server.stats().waits) - waits;
         assert_eq!(waited, 1, "however often it was begun again");
-        here.until_buffers(8);
+        here.until_held(0);
         // It comes back while one waits.
         queue.submit(of(io::READ, 8)).unwrap();
         thread::sleep(Duration::from_millis(100));
@@ -528,15 +524,15 @@ fn commands_wait_for_a_drive_that_is_away_but_not_for_ever() {
         thread::sleep(Duration::from_millis(50));
         drop((queue, host));
         here.until_queues(0);
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }
 
 #[test]
 fn a_drive_that_nobody_can_stop_costs_its_buffers_and_nothing_else() {
-    let config = ServerConfig { buffers: 3, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 3, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
-        let counts = || here.change(|server| (server.free_buffers(), server.stats().lost_buffers));
+        let counts = || here.change(|server| (server.held_buffers(), server.stats().lost_buffers));
         let shown = || here.change(|server| server.registry().snapshot().pollers[0].lost_buffers);
         let leave = |behind: &Behind| {
             let place = behind.place;
@@ -567,7 +563,7 @@ fn a_drive_that_nobody_can_stop_costs_its_buffers_and_nothing_else() {
         let mut ended = all(&mut queue, 2).into_iter().map(|(_, status)| status);
         assert!(ended.any(|status| status == Status::READ_ERROR));
         let begun = Instant::now();
-        while (counts(), shown()) != ((2, 1), 1) {
+        while (counts(), shown()) != ((0, 1), 1) {
             assert!(begun.elapsed() < LIMIT, "{:?}", counts());
             thread::sleep(Duration::from_millis(5));
         }
@@ -622,7 +618,7 @@ fn a_controller_is_ready_until_its_last_write_has_ended() {
         let buf = mr.buf(0..BLOCK).unwrap();
         queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
         behind.until_given(20, 1);
-        let outside = || here.change(|server| server.free_buffers()) < 8;
+        let outside = || here.change(|server| server.held_buffers()) > 0;
         assert!(outside(), "the drive has the write");
         host.set_property(property::CC, 0x0046_0000).unwrap();
         // Nothing is taken meanwhile, and nothing begins anew.
@@ -653,7 +649,7 @@ fn a_host_comes_back_when_its_last_write_has_ended() {
         let buf = mr.buf(0..BLOCK).unwrap();
         queue.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
         behind.until_given(20, 1);
-        let is_writing = || here.change(|server| server.free_buffers()) < 8;
+        let is_writing = || here.change(|server| server.held_buffers()) > 0;
         assert!(is_writing(), "the drive has the write");
         drop((queue, host));
         let begun = Instant::now();
@@ -705,7 +701,7 @@ fn preempt_and_abort_is_answered_when_the_preempted_write_has_ended() {
         assert_eq!(reserve(&mut mine, register, 0, [0, 2]), Status::SUCCESS);
         his.submit(Sqe::blocks(io::WRITE, 0, NSID, (20, 1), keyed(&buf))).unwrap();
         behind.until_given(20, 1);
-        let is_writing = || here.change(|server| server.free_buffers()) < 8;
+        let is_writing = || here.change(|server| server.held_buffers()) > 0;
         assert!(is_writing(), "the drive has the write");
         let begun = Instant::now();
         assert_eq!(reserve(&mut mine, acquire, 2, [2, 1]), Status::SUCCESS);

@@ -245,8 +245,7 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
             drop((queue, host));
         }
         here.until_queues(0);
-        let free = here.change(|server| server.free_buffers());
-        assert_eq!(free, 8);
+        assert_eq!(here.change(|server| server.held_buffers()), 0);
     });
 }
 
@@ -254,7 +253,7 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
 fn queues_that_wait_for_buffers_get_them_in_turn() {
     const QUEUES: u16 = 16;
     const DEPTH: usize = 32;
-    let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 2, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         if !offers_new_file(here, NSID, BLOCKS) {
             return;
@@ -289,6 +288,6 @@ fn queues_that_wait_for_buffers_get_them_in_turn() {
                 assert_eq!(queue.wait(LIMIT).unwrap().status(), Status::SUCCESS);
             }
         }
-        here.until_buffers(2);
+        here.until_held(0);
     });
 }

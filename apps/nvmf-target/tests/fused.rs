@@ -132,7 +132,7 @@ fn what_is_equal_is_written_and_what_is_not_stays() {
             }
             assert_eq!(side.read(nsid, (7, 1)), [5; BLOCK]);
         }
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }
 
@@ -206,7 +206,7 @@ fn halves_and_pairs_that_do_not_fit_are_refused() {
         here.until_queues(0);
         let mut side = Side::new(here);
         assert_eq!(side.pair(1, (0, 16)), BOTH);
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }
 
@@ -285,19 +285,18 @@ fn nor_do_they_on_two_cores() {
 /// Compares that find no second buffer begin again, behind the Writes that wait for them.
 #[test]
 fn pairs_go_on_where_buffers_are_scarce() {
-    let config = ServerConfig { buffers: 2, ..ServerConfig::default() };
+    let config = ServerConfig { small_buffers: 2, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         add_file(here);
         race(here, FILE, 10);
-        here.until_buffers(2);
+        here.until_held(0);
     });
 }
 
 /// A Write whose host sends its data late stands in the way of a pair, one beside it does not.
 #[test]
 fn a_pair_waits_for_writes_that_overlap_and_they_for_it() {
-    let config = ServerConfig { buffers: 64, ..ServerConfig::default() };
-    with(Settings::default(), config, |here| {
+    with_target(|here| {
         let mut one = Side::new(here);
         let mut two = Side::new(here);
         one.fill(0, 16, 0);

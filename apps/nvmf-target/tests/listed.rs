@@ -112,7 +112,7 @@ fn data_go_to_where_each_descriptor_says() {
                 assert_eq!(status(&mut queue), Status::COMPARE_FAILURE.dnr());
             }
         }
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }
 
@@ -263,7 +263,7 @@ fn a_queue_full_of_lists_is_served_in_whole() {
             }
             assert!(mr.buf(0..data.len()).unwrap().to_vec() == data, "{nsid}");
         }
-        here.until_buffers(8);
+        here.until_held(0);
         // One that goes with lists under way leaves nothing.
         for at in 0..64 {
             let list: Vec<Keyed> = (0..16).map(|part| block(&mr, part * 512, 512)).collect();
@@ -271,6 +271,6 @@ fn a_queue_full_of_lists_is_served_in_whole() {
         }
         drop((queue, host));
         here.until_queues(0);
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }

@@ -20,7 +20,8 @@ const ENTRIES: u16 = 17;
 /// time in which the target did not look is none of it.
 #[test]
 fn a_host_has_its_time_beside_that_in_which_the_target_stood_still() {
-    let config = ServerConfig { host_patience: PATIENCE, ..ServerConfig::default() };
+    let config =
+        ServerConfig { host_patience: PATIENCE, small_buffers: 8, ..ServerConfig::default() };
     with(Settings::default(), config, |here| {
         if !offers_new_file(here, NSID, BLOCKS) {
             return;
@@ -36,18 +37,18 @@ fn a_host_has_its_time_beside_that_in_which_the_target_stood_still() {
             }
             if round == 0 {
                 std::thread::sleep(Duration::from_millis(300));
-                here.until_buffers(8);
+                here.until_held(0);
             }
         }
-        here.until_buffers(0);
+        here.until_held(8);
         // The target has noted when it heard of it last.
         std::thread::sleep(Duration::from_millis(300));
         let from = Instant::now();
         here.change(|_| std::thread::sleep(PATIENCE * 2));
         std::thread::sleep(PATIENCE / 6);
-        let (ended, free) = here.change(|server| (server.stats().ended, server.free_buffers()));
-        assert_eq!((ended, free), (0, 0), "its time is not over");
-        here.until_buffers(8);
+        let (ended, held) = here.change(|server| (server.stats().ended, server.held_buffers()));
+        assert_eq!((ended, held), (0, 8), "its time is not over");
+        here.until_held(0);
         assert!(from.elapsed() > PATIENCE * 9 / 4, "{:?}", from.elapsed());
     });
 }

@@ -197,6 +197,6 @@ fn a_report_has_the_length_that_is_asked_for() {
             assert!(longer[both..].iter().all(|byte| *byte == 0), "{len} bytes");
         }
         assert_eq!(report(&mut queue, (1 << 20) + 4).0, Status::INVALID_FIELD.dnr());
-        here.until_buffers(8);
+        here.until_held(0);
     });
 }

@@ -56,7 +56,7 @@ fn what_was_written_is_flushed_before_the_shutdown_is_complete() {
         assert_eq!(answer(&world, &mut queue), Status::SUCCESS);
         // This one is under way when the shutdown is asked for.
         queue.submit(of(io::WRITE, NSID)).unwrap();
-        here.until_buffers(7);
+        here.until_held(1);
         host.set_property(property::CC, SHUT_DOWN).unwrap();
         assert_eq!(state(&mut host), property::CSTS_RDY | property::CSTS_SHST_OCCURRING);
         for nsid in [1, NSID] {
@@ -155,7 +155,7 @@ fn a_host_ends_one_queue_by_a_command() {
         let block = keyed(&mr.buf(0..BLOCK).unwrap());
         let of = |opcode, nsid| Sqe::blocks(opcode, 0, nsid, (1, 1), block);
         let write = queue.submit(of(io::WRITE, NSID)).unwrap();
-        here.until_buffers(7);
+        here.until_held(1);
         let disconnect = Sqe::fabrics(fabrics::DISCONNECT, 0, Sgl::NONE);
         let last = queue.submit(disconnect).unwrap();
         let late = queue.submit(of(io::READ, 1)).unwrap();

@@ -38,6 +38,8 @@ pub struct Limits {
     pub drive_timeout_s: u32,
     /// Buffers of the largest transfer: 2 to 1024; a Compare may take two.
     pub buffers: u16,
+    /// Buffers of 8 KiB, for commands that are no longer: 2 to 4096.
+    pub small_buffers: u16,
     /// Answers end the host's key, where it asks for that.
     pub remote_invalidate: bool,
 }
@@ -57,6 +59,7 @@ impl Default for Limits {
             silence_s: settings.silence.as_secs() as u32,
             drive_timeout_s: server.drive_timeout.as_secs() as u32,
             buffers: server.buffers,
+            small_buffers: server.small_buffers,
             remote_invalidate: server.remote_invalidate,
         }
     }
@@ -92,7 +95,13 @@ impl Limits {
             services: services.to_vec(),
             queues,
             queues_per_address,
-            buffers: in_range("buffers", self.buffers, 2, 1024)?,
+            buffers: in_range("buffers", self.buffers, 2, ServerConfig::MAX_BUFFERS)?,
+            small_buffers: in_range(
+                "small_buffers",
+                self.small_buffers,
+                2,
+                ServerConfig::MAX_SMALL_BUFFERS,
+            )?,
             remote_invalidate: self.remote_invalidate,
             drive_timeout: Duration::from_secs(drive_timeout.into()),
             ..ServerConfig::default()

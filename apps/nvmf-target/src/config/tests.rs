@@ -76,6 +76,8 @@ fn each_wrong_value_is_named_with_its_limit() {
         ("limits = { drive_timeout_s = 0 }", "drive_timeout_s is 0; give 1 to 600"),
         (&ns("backend = \"file\"\npath = \"/x\"\natomic = true"), "atomic is for backend"),
         ("limits = { buffers = 1 }", "buffers is 1; give 2 to 1024"),
+        ("limits = { small_buffers = 1 }", "small_buffers is 1; give 2 to 4096"),
+        ("limits = { small_buffers = 5000 }", "small_buffers is 5000; give 2 to 4096"),
         ("limits = { silence_s = 9 }", "silence_s is 9; give 10 to 86400"),
         ("colour = 1", "colour"),
         ("ana = { 4421 = \"optimized\" }", "port `4421` is none of services"),

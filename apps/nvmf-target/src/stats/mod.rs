@@ -102,6 +102,8 @@ pub struct ServerStats {
     pub failed: u64,
     /// Times that a command had to wait for room.
     pub waits: u64,
+    /// Of these, those for a buffer.
+    pub buffer_waits: u64,
     /// Buffers that a drive may still reach that nobody could stop: they are never used again.
     pub lost_buffers: u64,
     /// Queues and controllers that were refused because an address had its share: of all cores,
@@ -111,23 +113,24 @@ pub struct ServerStats {
 
 /// A polling core, as it counts.
 #[derive(Debug, Default)]
-pub struct PollerStats([AtomicU64; 9]);
+pub struct PollerStats([AtomicU64; 11]);
 
 impl PollerStats {
-    /// Shows others how the core stands.
-    pub fn publish(&self, stats: &ServerStats, free_buffers: usize) {
+    /// Shows others how the core stands, and how many buffers are free: large ones, small ones.
+    pub fn publish(&self, stats: &ServerStats, [free, free_small]: [usize; 2]) {
         let ServerStats { queues, accepted, rejected, ended, failed, waits, .. } = *stats;
-        let ServerStats { lost_buffers: lost, refused_shares: shares, .. } = *stats;
-        let free = free_buffers as u64;
-        let all = [queues.into(), accepted, rejected, ended, failed, waits, free, lost, shares];
-        for (shown, value) in self.0.iter().zip(all) {
+        let ServerStats { buffer_waits, lost_buffers, refused_shares, .. } = *stats;
+        let of_queues = [queues.into(), accepted, rejected, ended, failed, refused_shares];
+        let of_room = [waits, buffer_waits, free as u64, free_small as u64, lost_buffers];
+        for (shown, value) in self.0.iter().zip(of_queues.into_iter().chain(of_room)) {
             shown.store(value, Ordering::Relaxed);
         }
     }
 
     fn line(&self, poller: usize) -> PollerLine {
         let all = self.0.each_ref().map(|shown| shown.load(Ordering::Relaxed));
-        let [queues, accepted, rejected, ended, failed, waits, free, lost, shares] = all;
+        let [queues, accepted, rejected, ended, failed, refused_shares, of_room @ ..] = all;
+        let [waits, buffer_waits, free_buffers, free_small_buffers, lost_buffers] = of_room;
         PollerLine {
             poller,
             queues,
@@ -136,9 +139,11 @@ impl PollerStats {
             ended,
             failed,
             waits,
-            free_buffers: free,
-            lost_buffers: lost,
-            refused_shares: shares,
+            buffer_waits,
+            free_buffers,
+            free_small_buffers,
+            lost_buffers,
+            refused_shares,
         }
     }
 }
@@ -331,8 +336,12 @@ pub struct PollerLine {
     pub failed: u64,
     /// Times that a command had to wait for room.
     pub waits: u64,
-    /// Buffers that no command holds.
+    /// Of these, those for a buffer.
+    pub buffer_waits: u64,
+    /// Buffers of the largest transfer that no command holds.
     pub free_buffers: u64,
+    /// Small buffers that no command holds.
+    pub free_small_buffers: u64,
     /// Buffers that a drive may still reach that nobody could stop: they are never used again.
     pub lost_buffers: u64,
     /// Queues and controllers that were refused because an address had its share: of all cores,

@@ -46,14 +46,17 @@ impl Snapshot {
             "ended",
             "by failures",
             "waits",
+            "for buffers",
             "free buffers",
+            "small",
             "lost",
             "over share",
         ]);
         for it in &self.pollers {
             let all = [it.queues, it.accepted, it.rejected, it.ended, it.failed, it.waits];
-            let rest = [&it.free_buffers, &it.lost_buffers, &it.refused_shares];
-            let all = all.iter().chain(rest).map(u64::to_string);
+            let free = [it.buffer_waits, it.free_buffers, it.free_small_buffers];
+            let rest = [it.lost_buffers, it.refused_shares];
+            let all = all.into_iter().chain(free).chain(rest).map(|it| it.to_string());
             pollers.row(std::iter::once(it.poller.to_string()).chain(all));
         }
         let mut hosts = Table::new(&[&["host", "queues"], &MOVED[..]].concat());
@@ -127,14 +130,16 @@ impl Snapshot {
 
     fn poller_metrics(&self, text: &mut String) {
         type Get = fn(&super::PollerLine) -> u64;
-        let all: [(&str, &str, &str, Get); 9] = [
+        let all: [(&str, &str, &str, Get); 11] = [
             ("queues", "gauge", "Queues that are connected.", |it| it.queues),
             ("queues_accepted_total", "counter", "Queues that were accepted.", |it| it.accepted),
             ("queues_refused_total", "counter", "Queues that were refused.", |it| it.rejected),
             ("queues_ended_total", "counter", "Queues that have ended.", |it| it.ended),
             ("queues_failed_total", "counter", "Queues that a failure ended.", |it| it.failed),
             ("waits_total", "counter", "Times that a command waited for room.", |it| it.waits),
-            ("free_buffers", "gauge", "Buffers that no command holds.", |it| it.free_buffers),
+            ("buffer_waits_total", "counter", "Of these, for a buffer.", |it| it.buffer_waits),
+            ("free_buffers", "gauge", "Large buffers that no command holds.", |it| it.free_buffers),
+            ("free_small_buffers", "gauge", "The same, small ones.", |it| it.free_small_buffers),
             ("lost_buffers", "gauge", "Buffers lost to stuck drives.", |it| it.lost_buffers),
             ("shares_refused_total", "counter", "Refused above a share.", |it| it.refused_shares),
         ];
@@ -216,7 +221,7 @@ mod tests {
     fn filled() -> (Registry, Arc<super::super::QueueStats>) {
         let registry = Registry::default();
         let stats = ServerStats { queues: 1, accepted: 2, ..ServerStats::default() };
-        registry.add_poller().publish(&stats, 7);
+        registry.add_poller().publish(&stats, [7, 9]);
         let name = QueueName {
             host: "nqn.2014-08.a:\"h".into(),
             nqn: "nqn.2014-08.a:s".into(),
@@ -253,6 +258,7 @@ mod tests {
         assert_eq!(json["namespaces"][0]["reads"], 26);
         assert_eq!(json["namespaces"][0]["times"]["writes"]["count"], 2);
         assert_eq!(json["pollers"][0]["free_buffers"], 7);
+        assert_eq!(json["pollers"][0]["free_small_buffers"], 9);
         let prometheus = snapshot.prometheus();
         for line in [
             "nvmf_target_queues{core=\"0\"} 1",

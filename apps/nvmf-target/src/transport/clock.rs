@@ -173,13 +173,13 @@ impl Server {
             }
         }
         self.work.backends.iter_mut().flatten().for_each(Store::publish);
-        self.shown.publish(&self.stats(), self.free_buffers());
+        self.shown.publish(&self.stats(), self.work.buffers.count_free());
     }
 
     /// Says that buffers are lost: once for all that were lost since.
     fn tell_lost(&mut self) {
         let buffers = &self.work.buffers;
-        let lost = u64::from(buffers.count_lost());
+        let (lost, bytes) = buffers.count_lost();
         if lost == self.stats.lost_buffers {
             return;
         }
@@ -187,8 +187,8 @@ impl Server {
             core = self.poller,
             lost,
             new = lost - self.stats.lost_buffers,
-            bytes = lost * buffers.each_bytes() as u64,
-            of = self.config.buffers,
+            bytes,
+            of = buffers.count(),
             "buffers are lost to a drive that nobody could stop; restart the target when the drive \
              is out or powered off"
         );

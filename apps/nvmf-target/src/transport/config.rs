@@ -17,8 +17,11 @@ pub struct ServerConfig {
     /// one host has.
     pub queues_per_address: u32,
     /// Buffers of the largest transfer of each core, for commands whose data do not go straight to
-    /// the back end.
+    /// the back end: 1 to [`ServerConfig::MAX_BUFFERS`].
     pub buffers: u16,
+    /// Buffers of [`ServerConfig::SMALL_BYTES`] of each core, for those of these commands that are
+    /// no longer: 1 to [`ServerConfig::MAX_SMALL_BUFFERS`].
+    pub small_buffers: u16,
     /// Pages of its memory.
     pub page: PageSize,
     /// Answers end the host's key where it asks for that. Off for devices that cannot.
@@ -51,6 +54,7 @@ impl Default for ServerConfig {
             queues: 64,
             queues_per_address: 0,
             buffers: 8,
+            small_buffers: 256,
             page: PageSize::default(),
             remote_invalidate: true,
             patience: Duration::from_secs(11),
@@ -59,5 +63,26 @@ impl Default for ServerConfig {
             reservations: None,
             interrupts: None,
         }
+    }
+}
+
+impl ServerConfig {
+    /// The most large buffers of a core.
+    pub const MAX_BUFFERS: u16 = 1024;
+    /// The most small ones.
+    pub const MAX_SMALL_BUFFERS: u16 = 4096;
+    /// Bytes of a small buffer.
+    pub const SMALL_BYTES: usize = super::buffers::SMALL_BYTES;
+
+    /// Buffers of a core, the large ones and the small ones.
+    pub(super) fn buffer_counts(&self) -> (u16, u16) {
+        let small = self.small_buffers.clamp(1, Self::MAX_SMALL_BUFFERS);
+        (self.buffers.clamp(1, Self::MAX_BUFFERS), small)
+    }
+
+    /// Bytes of the buffers of a core, where this is the largest transfer.
+    pub(crate) fn pool_bytes(&self, max_transfer: u32) -> usize {
+        let (large, small) = self.buffer_counts();
+        max_transfer as usize * usize::from(large) + Self::SMALL_BYTES * usize::from(small)
     }
 }

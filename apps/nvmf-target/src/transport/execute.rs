@@ -38,8 +38,6 @@ pub(super) struct Work {
     pub(super) ring: Option<Ring>,
     /// Drives, if a namespace is one.
     pub(super) drives: Drives,
-    /// Somebody waits for a buffer: who comes now stands behind.
-    pub(super) is_crowded: bool,
     /// What the core has done itself in this round.
     pub(super) effort: Effort,
     /// What a command brings.
@@ -50,8 +48,9 @@ pub(super) struct Work {
     pub(super) unseen: Vec<usize>,
     /// How long a command may be put off.
     pub(super) patience: Duration,
-    /// Times that a command had to wait for room.
+    /// Times that a command had to wait for room, and of these for a buffer.
     pub(super) waits: u64,
+    pub(super) buffer_waits: u64,
     /// Commands that come are left alone: the target stops.
     pub(super) is_stopping: bool,
 }
@@ -146,13 +145,13 @@ impl Work {
             buffers,
             ring: None,
             drives: Drives::default(),
-            is_crowded: false,
             effort: Effort::default(),
             page: Vec::with_capacity(16 << 10),
             dirty: Vec::with_capacity(config.queues as usize),
             unseen: Vec::new(),
             patience: config.patience,
             waits: 0,
+            buffer_waits: 0,
         }
     }
 
@@ -452,7 +451,7 @@ impl Work {
             (Kind::Read | Kind::Write, Data::Host(_)) => Err(medium_error(command.kind)),
             (Kind::Compare, Data::Host(from)) => {
                 let Some((index, to)) = self.take_buffer(link, len as usize) else {
-                    return self.wait_for_buffer(qp, link, it);
+                    return self.wait_for_buffer(qp, link, it, len as usize);
                 };
                 return link.read(qp, it, from, (to, Some(index)));
             }

@@ -78,7 +78,7 @@ impl Work {
             }
             (Kind::Read, Some(outside)) => {
                 let Some((index, to)) = self.take_buffer(link, len) else {
-                    return self.wait_for_buffer(qp, link, it);
+                    return self.wait_for_buffer(qp, link, it, len);
                 };
                 it.state = State::Storing(index, None);
                 self.push(qp, link, it, (outside, Request::Read { to, offset }))
@@ -90,7 +90,7 @@ impl Work {
             }
             _ => {
                 let Some((index, _)) = self.take_buffer(link, len) else {
-                    return self.wait_for_buffer(qp, link, it);
+                    return self.wait_for_buffer(qp, link, it, len);
                 };
                 it.state = State::Reading(Some(index));
                 self.fetch_blocks(qp, link, it, (&blocks, 0))

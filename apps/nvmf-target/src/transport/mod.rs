@@ -303,9 +303,8 @@ impl Server {
         poller: usize,
     ) -> Result<Self, ServerError> {
         let settings = *shared.lock().settings();
-        let each = settings.max_transfer() as usize;
-        let pool =
-            backend::memory(context, each * usize::from(config.buffers.max(1)), config.page)?;
+        let pool_bytes = config.pool_bytes(settings.max_transfer());
+        let pool = backend::memory(context, pool_bytes, config.page)?;
         let per_queue = session::send_requests(settings.entries) + u32::from(settings.entries);
         let entries = per_queue.saturating_mul(config.queues);
         let channel = config.interrupts.map(|_| sleep::channel(context, poller)).transpose()?;
@@ -318,8 +317,9 @@ impl Server {
         if period_us > 0 {
             cq.moderate(BUDGET as u16, u16::try_from(period_us).unwrap_or(u16::MAX))?;
         }
-        let (dma, count) = (pd.get_dma_mr()?.over(&pool)?, config.buffers.max(1));
-        let buffers = Buffers::new(dma, each, count, config.queues as usize + 1);
+        let dma = pd.get_dma_mr()?.over(&pool)?;
+        let (each, hosts) = (settings.max_transfer() as usize, config.queues as usize + 1);
+        let buffers = Buffers::new(dma, each, config.buffer_counts(), hosts);
         let shown = shared.registry.add_poller();
         shared.lock().set_cores(1 + shared.cores.fetch_add(1, Ordering::AcqRel));
         Ok(Self {
@@ -424,17 +424,18 @@ impl Server {
         self.pool.region().clone()
     }
 
-    /// Buffers that no command holds.
+    /// Buffers of both sizes that commands hold.
     #[must_use]
-    pub fn free_buffers(&self) -> usize {
-        self.work.buffers.count_free()
+    pub fn held_buffers(&self) -> usize {
+        self.work.buffers.count_held()
     }
 
     /// Counters.
     #[must_use]
     pub fn stats(&self) -> ServerStats {
-        let lost_buffers = self.work.buffers.count_lost().into();
-        ServerStats { waits: self.work.waits, lost_buffers, ..self.stats }
+        let Work { waits, buffer_waits, buffers, .. } = &self.work;
+        let (waits, buffer_waits, lost_buffers) = (*waits, *buffer_waits, buffers.count_lost().0);
+        ServerStats { waits, buffer_waits, lost_buffers, ..self.stats }
     }
 
     /// Does what is due; how many completions there were.

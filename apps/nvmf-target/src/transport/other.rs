@@ -49,12 +49,12 @@ impl Work {
         let asked = Keyed::parse(&sqe.sgl).map_or(0, |keyed| keyed.len as usize);
         // What it may bring is made once, so the room for it is had before.
         let is_long = asked > link.page_bytes
-            && asked <= self.buffers.each_bytes()
+            && asked <= self.buffers.most_bytes()
             && self.target().may_bring_more(&link.queue, &sqe);
         let long = match is_long {
             true => match self.take_buffer(link, asked) {
                 Some(buffer) => Some(buffer),
-                None => return self.wait_for_buffer(qp, link, it),
+                None => return self.wait_for_buffer(qp, link, it, asked),
             },
             false => None,
         };

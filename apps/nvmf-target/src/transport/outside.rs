@@ -100,7 +100,7 @@ impl Work {
             }
             _ => {
                 let Some((index, mut piece)) = self.take_buffer(link, len as usize) else {
-                    return self.wait_for_buffer(qp, link, it);
+                    return self.wait_for_buffer(qp, link, it, len as usize);
                 };
                 match (kind, data) {
                     (Kind::Write | Kind::Compare, Data::Host(from)) => {
@@ -334,7 +334,7 @@ impl Work {
         let IoCommand { offset, fua: is_durable, .. } = it.command;
         let len = it.command.len as usize;
         let Some((index, mut from)) = self.take_buffer(link, len) else {
-            return self.wait_for_buffer(qp, link, it);
+            return self.wait_for_buffer(qp, link, it, len);
         };
         it.state = State::Storing(index, None);
         if backend::zero(&mut from, 0, len).is_err() {

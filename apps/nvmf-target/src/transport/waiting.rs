@@ -5,9 +5,9 @@
 //! it up. What has not begun waits for all that has not begun and came before.
 //!
 //! Queues take turns, a command each: who is served stands behind the others, so none waits for
-//! ever beside busy ones. While anybody waits for a buffer, who comes new does not take one, and
-//! stands behind, too. Where hosts of several addresses have queues on a core, none holds more than
-//! three quarters of its buffers.
+//! ever beside busy ones. While anybody waits for a buffer, who comes new does not take one of that
+//! size, and stands behind, too. Where hosts of several addresses have queues on a core, none holds
+//! more than three quarters of its buffers of a size.
 
 use std::collections::VecDeque;
 
@@ -45,7 +45,7 @@ impl Server {
     #[inline(never)]
     pub(super) fn resume(&mut self) {
         loop {
-            self.work.is_crowded = false;
+            self.work.buffers.begin_turn();
             self.work.effort.is_wanted = false;
             let mut has_moved = false;
             for _ in 0..self.stalled.len() {
@@ -119,13 +119,13 @@ impl Work {
         }
         let Session { link, slots } = session;
         let Some(it) = slots.get_mut(usize::from(index)) else { return Ok(Resumed::Went) };
-        let waits = self.waits;
+        let waits = (self.waits, self.buffer_waits);
         self.begin_late(qp, link, it)?;
         if it.state != State::Waiting {
             return Ok(Resumed::Went);
         }
         // It has waited all along.
-        self.waits = waits;
+        (self.waits, self.buffer_waits) = waits;
         link.waiting.pop_back();
         link.waiting.insert(at, index);
         Ok(if it.is_at_gate() { Resumed::WaitsForOthers } else { Resumed::WaitsForRoom })
@@ -142,21 +142,22 @@ impl Work {
     /// A buffer for a command that has none; `None` while others wait for one, and for a host that
     /// has its share.
     pub(super) fn take_buffer(&mut self, link: &Link, len: usize) -> Option<(u16, Buf)> {
-        if self.is_crowded { None } else { self.buffers.take(len, link.host) }
+        self.buffers.take_in_turn(len, link.host)
     }
 
-    /// Lets a command wait for a buffer, if there will ever be one.
+    /// Lets a command wait for a buffer of so many bytes, if there will ever be one.
     #[cold]
     pub(super) fn wait_for_buffer(
         &mut self,
         qp: &mut Qp,
         link: &mut Link,
         it: &mut Slot,
+        len: usize,
     ) -> Result<(), Why> {
-        match self.buffers.is_there_any() {
+        match self.buffers.is_there_any(len) {
             true => {
-                // Of one that has its share, others need not wait.
-                self.is_crowded |= self.buffers.count_free() == 0;
+                self.buffers.crowd(len);
+                self.buffer_waits += 1;
                 self.wait(link, it)
             }
             false => self.refuse(qp, link, it, Status::INTERNAL),

@@ -66,11 +66,11 @@ impl Here {
         Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
     }
 
-    /// Waits until `count` buffers are free: one that was brought from is, when its WRITE has ended
-    /// for the target, too.
-    pub fn until_buffers(&self, count: usize) {
+    /// Waits until commands hold `count` buffers: one that was brought from is free when its WRITE
+    /// has ended for the target, too.
+    pub fn until_held(&self, count: usize) {
         for _ in 0..1000 {
-            if self.change(|server| server.free_buffers()) == count {
+            if self.change(|server| server.held_buffers()) == count {
                 return;
             }
             std::thread::sleep(std::time::Duration::from_millis(10));

@@ -241,6 +241,7 @@ impl Storage {
             services: vec![SERVICE],
             queues: 8,
             buffers: BUFFERS,
+            small_buffers: BUFFERS,
             page: PageSize::Base4K,
             host_patience: Duration::from_secs(1),
             ..ServerConfig::default()
@@ -520,10 +521,8 @@ impl Storage {
             && !stage.hosts[self.plan.target].is_tainted
             && !stage.hosts.iter().any(|host| host.is_deceived)
         {
-            let free = served.server.free_buffers();
-            ensure(free == usize::from(BUFFERS), || {
-                format!("the target has {free} of its buffers")
-            })?;
+            let held = served.server.held_buffers();
+            ensure(held == 0, || format!("the target lacks {held} of its buffers"))?;
         }
         for host in 0..stage.hosts.len() {
             self.abandon(host, stage);
