@@ -282,6 +282,30 @@ fn nor_do_they_on_two_cores() {
     with_cores(2, Settings::default(), ServerConfig::default(), |here| race(here, 1, 80));
 }
 
+/// Some seconds behind the last pair Writes go past no gate again, and the next pair makes another.
+#[test]
+fn a_gate_is_taken_down_behind_the_last_pair_and_made_again() {
+    with_cores(2, Settings::default(), ServerConfig::default(), |here| {
+        let gates = || here.change(|server| server.gates());
+        for _ in 0..2 {
+            assert_eq!(gates(), 0);
+            race(here, 1, 40);
+            assert_eq!(gates(), 1);
+            let mut side = Side::new(here);
+            side.fill(0, 1, 0);
+            let write = side.sqe(io::WRITE, 1, (50, 1), 0);
+            assert_eq!(side.one(write), Status::SUCCESS);
+            drop(side);
+            let begun = Instant::now();
+            while gates() > 0 {
+                assert!(begun.elapsed() < LIMIT, "it stays");
+                thread::sleep(Duration::from_millis(50));
+            }
+            assert!(begun.elapsed() > Duration::from_secs(2), "pairs come in bursts");
+        }
+    });
+}
+
 /// Compares that find no second buffer begin again, behind the Writes that wait for them.
 #[test]
 fn pairs_go_on_where_buffers_are_scarce() {

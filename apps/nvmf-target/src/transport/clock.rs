@@ -155,6 +155,9 @@ impl Server {
         let again: Vec<(u32, u16)> = std::iter::from_fn(|| target.next_again(is_mine)).collect();
         let aborts: Vec<Aborting> = std::iter::from_fn(|| target.next_abort(is_mine)).collect();
         drop(target);
+        if self.poller == 0 {
+            self.take_gates_down();
+        }
         // A fence may be clear of what is put off, which is begun by the rules behind the fence.
         self.work.look_at_offer();
         for it in aborts {

@@ -7,6 +7,8 @@
 //! | the Compare is carried out and answered | |
 //! | the Write is, behind the same gate | if they were equal; else it ends with "failed fused command" |
 //!
+//! A gate is made for the first pair, and taken down some seconds after the last.
+//!
 //! Commands behind a pair in its queue wait until its Write has begun. Reads of memory pass the
 //! gate: the port moves their bytes, and one beside a Write of any kind may see parts of both.
 //!
@@ -15,6 +17,7 @@
 //! NVM Express base, "Fused Operations"; NVM command set, "Compare and Write"; reference 10.2.10.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use ferrocx::verbs::Qp;
 
@@ -48,6 +51,18 @@ impl Gates {
             self.0.push((place, Arc::new(Gate::new(cores))));
         }
         is_new
+    }
+
+    /// The gate of a place, if there is one.
+    fn at(&self, place: usize) -> Option<&Arc<Gate>> {
+        self.0.iter().find(|(at, _)| *at == place).map(|(_, gate)| gate)
+    }
+
+    /// Takes those down that no pair has used for a while; whether there were any.
+    fn take_down(&mut self, now: Instant) -> bool {
+        let before = self.0.len();
+        self.0.retain(|(_, gate)| !gate.take_down(now));
+        self.0.len() < before
     }
 
     /// A back end has gone.
@@ -174,13 +189,24 @@ impl Work {
         let Some(Some(store)) = self.backends.get(command.backend) else { return true };
         let range = if is_pair { Some((command.offset, command.len)) } else { changes(command) };
         let Some(range) = range else { return true };
-        match &store.gate {
-            Some(gate) => it.pass.get_or_insert_with(|| gate.enter(range, is_pair)).is_open(),
-            None if is_pair => {
+        let Some(gate) = &store.gate else {
+            if is_pair {
+                self.make_gate(command.backend);
+            }
+            return !is_pair;
+        };
+        // A place in one that was taken down is none in this one.
+        it.pass.take_if(|pass| !pass.is_of(gate));
+        if it.pass.is_none() {
+            it.pass = gate.enter(range, is_pair);
+        }
+        match &it.pass {
+            Some(pass) => pass.is_open(),
+            // This one was taken down, and this core does not know yet.
+            None => {
                 self.make_gate(command.backend);
                 false
             }
-            None => true,
         }
     }
 
@@ -193,16 +219,29 @@ impl Work {
         }
     }
 
-    /// Takes note of gates that this core did not know.
+    /// Takes note of gates that this core did not know, and of those that were taken down.
     #[cold]
     pub(super) fn look_at_gates(&mut self) {
         let shared = Arc::clone(&self.shared);
-        for (place, gate) in &shared.gates().0 {
-            let store = self.backends.get_mut(*place).and_then(Option::as_mut);
-            let Some(store) = store.filter(|it| it.gate.is_none()) else { continue };
-            store.gate = Some(Arc::clone(gate));
-            store.backend.guard();
-            self.unseen.push(*place);
+        let gates = shared.gates();
+        for (place, store) in self.backends.iter_mut().enumerate() {
+            let Some(store) = store else { continue };
+            match (gates.at(place), &store.gate) {
+                (Some(gate), Some(known)) if Arc::ptr_eq(gate, known) => {}
+                (Some(gate), _) => {
+                    store.gate = Some(Arc::clone(gate));
+                    store.backend.guard();
+                    // This may be said of the one before, which nobody asks for any more.
+                    if !self.unseen.contains(&place) {
+                        self.unseen.push(place);
+                    }
+                }
+                (None, Some(_)) => {
+                    store.gate = None;
+                    store.backend.guard_no_more();
+                }
+                (None, None) => {}
+            }
         }
     }
 }
@@ -227,31 +266,48 @@ impl Server {
         let Self { sessions, work, .. } = self;
         let mut unseen = std::mem::take(&mut work.unseen);
         unseen.retain(|place| {
-            let is_past = |session: &Session| session.changes_past_gates(*place);
+            let store = work.backends.get(*place).and_then(Option::as_ref);
+            // One that was taken down needs nobody to have seen it.
+            let Some(gate) = store.and_then(|it| it.gate.as_ref()) else { return false };
+            let is_past = |session: &Session| session.changes_past(gate, *place);
             if sessions.iter_mut().any(|(_, session)| is_past(session)) {
                 return true;
             }
-            if let Some(Some(store)) = work.backends.get(*place)
-                && let Some(gate) = &store.gate
-            {
-                gate.see();
-            }
+            gate.see();
             false
         });
         work.unseen = unseen;
     }
+
+    /// Takes gates down that no pair has used for a while, so that Writes go the fast way again; all
+    /// cores hear of it.
+    pub(super) fn take_gates_down(&self) {
+        let any = self.shared.gates().take_down(Instant::now());
+        if any {
+            self.work.target().tell_cores();
+        }
+    }
+
+    /// Namespaces whose Writes stand at a gate on this core, since a host has fused commands for them
+    /// a moment ago.
+    #[must_use]
+    pub fn gates(&self) -> usize {
+        self.work.backends.iter().flatten().filter(|it| it.gate.is_some()).count()
+    }
 }
 
 impl Session {
-    /// Whether a command is under way that changes blocks behind this place, and stands at no gate.
-    fn changes_past_gates(&self, place: usize) -> bool {
+    /// Whether a command is under way that changes blocks behind this place, and stands at no gate,
+    /// or at one that was there before.
+    fn changes_past(&self, gate: &Arc<Gate>, place: usize) -> bool {
         let is_there = |it: &Slot| it.command.backend == place;
         let is_under_way = |it: &Slot| {
             let has_begun = matches!(
                 it.state,
                 State::Reading(_) | State::Storing(..) | State::Calling | State::Settling
             );
-            has_begun && it.pass.is_none() && is_there(it) && changes(&it.command).is_some()
+            let is_in = it.pass.as_ref().is_some_and(|pass| pass.is_of(gate));
+            has_begun && !is_in && is_there(it) && changes(&it.command).is_some()
         };
         // Of those in line only the place of their data is noted.
         let slot = |at: u16| self.slots.get(usize::from(at));
@@ -265,6 +321,13 @@ impl Backend {
     fn guard(&mut self) {
         if !matches!(self, Self::Outside(_) | Self::Guarded(_)) {
             *self = Self::Guarded(Box::new(self.clone()));
+        }
+    }
+
+    /// From now on they do.
+    fn guard_no_more(&mut self) {
+        if let Self::Guarded(inner) = self {
+            *self = Self::clone(inner);
         }
     }
 }
