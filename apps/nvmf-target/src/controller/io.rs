@@ -1,7 +1,7 @@
 //! Commands of I/O queues, checked: [`IoCommand`].
 
 use super::subsystem::Offer;
-use super::{Namespace, Queue, Role, Target};
+use super::{Namespace, Queue, Role};
 use crate::proto::identify;
 use crate::proto::sgl::{Keyed, List, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -246,19 +246,6 @@ impl Offer {
         let [_, _, _, _, a, b, c, d, rest @ ..] = bytes;
         let count = u32::from_le_bytes([*a, *b, *c, *d]);
         blocks(namespace, u64::from_le_bytes(*rest), u64::from(count))
-    }
-}
-
-impl Target {
-    /// Notes an I/O command that failed.
-    pub fn note_io_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
-        // Who has not shown its key may have named somebody else's controller.
-        if let Role::Io(at) = queue.role
-            && queue.is_authenticated()
-            && let Some(controller) = self.controller_mut(at)
-        {
-            controller.note_error(queue, sqe, status);
-        }
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `connect` | who may connect to what |
 //! | `leaving` | what a controller leaves behind that has ended |
 //! | `state` | a controller: registers, features, events, errors |
+//! | `account` | what queues have done since their cores looked last |
 //! | [`abort`] | commands that are taken back |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
@@ -24,6 +25,7 @@
 //! | [`io`] | commands of I/O queues |
 
 pub mod abort;
+mod account;
 mod admin;
 pub mod ana;
 mod auth;
@@ -559,25 +561,6 @@ impl Target {
     #[must_use]
     pub fn controllers(&self) -> usize {
         self.controllers.iter().flatten().count()
-    }
-
-    /// Takes in what a queue has done since the last call: a sign of its host's life, and traffic.
-    pub fn account(&mut self, queue: &mut Queue) {
-        let traffic = std::mem::take(&mut queue.traffic);
-        let is_alive = std::mem::take(&mut queue.is_alive);
-        let now = self.now;
-        let (Role::Admin(at) | Role::Io(at)) = queue.role else { return };
-        self.look_after_auth(queue, at);
-        // Who has not shown its key may have named somebody else's controller.
-        if matches!(queue.role, Role::Io(_)) && !queue.is_authenticated() {
-            return;
-        }
-        if let Some(controller) = self.controller_mut(at) {
-            controller.traffic.add(&traffic);
-            if is_alive {
-                controller.last_seen = now;
-            }
-        }
     }
 
     /// An answer to a held command that is due, of a queue that the caller knows by its name.

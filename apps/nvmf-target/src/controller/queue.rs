@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::account::Failures;
 use super::auth::{Auth, Proof};
 use crate::proto::cm::Request;
 use crate::proto::log::Traffic;
-use crate::proto::sqe::Cqe;
+use crate::proto::sqe::{Cqe, Sqe};
 use crate::proto::status::Status;
 
 /// Head of a submission queue without flow control.
@@ -40,6 +41,8 @@ pub struct Queue {
     pub role: Role,
     /// What it has moved.
     pub traffic: Traffic,
+    /// I/O commands of it that failed.
+    pub(super) failures: Failures,
     /// A command came since the last look.
     pub(super) is_alive: bool,
     /// Place of the subsystem of an I/O queue.
@@ -69,6 +72,7 @@ impl Queue {
             peer,
             role: Role::Unconnected,
             traffic: Traffic::default(),
+            failures: Failures::new(),
             is_alive: false,
             subsystem: usize::MAX,
             hostid: [0; 16],
@@ -153,6 +157,16 @@ impl Queue {
     #[cold]
     pub(super) fn refusal(&self) -> Status {
         if self.is_authenticated() { Status::SEQUENCE.dnr() } else { Status::AUTH_REQUIRED.dnr() }
+    }
+
+    /// Notes an I/O command that failed; its controller hears of it by [`Target::account`].
+    ///
+    /// [`Target::account`]: super::Target::account
+    pub fn note_failure(&mut self, sqe: &Sqe, status: Status) {
+        // Who has not shown its key may have named somebody else's controller.
+        if matches!(self.role, Role::Io(_)) && self.is_authenticated() {
+            self.failures.note(self.qid, sqe, status);
+        }
     }
 
     /// The completion of a command.

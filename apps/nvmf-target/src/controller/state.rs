@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
+use super::account::Failures;
 use super::auth::Proof;
 use super::reservation::Notice;
 use super::{Held, Queue};
@@ -226,21 +227,22 @@ impl Controller {
         is_judged && now.saturating_sub(self.last_seen) > limit
     }
 
-    /// Notes a command that failed.
+    /// Notes a command of the admin queue that failed.
     pub(super) fn note_error(&mut self, queue: &Queue, sqe: &Sqe, status: Status) {
+        self.list_error(ErrorEntry::new(queue.qid, sqe, status));
+    }
+
+    /// Takes in commands of an I/O queue that failed.
+    pub(super) fn take_failures(&mut self, failures: &mut Failures) {
+        self.media_errors += std::mem::take(&mut failures.of_medium);
+        self.error_count += std::mem::take(&mut failures.older);
+        failures.list.drain(..).for_each(|entry| self.list_error(entry));
+    }
+
+    fn list_error(&mut self, entry: ErrorEntry) {
         self.error_count += 1;
-        if matches!(status.code(), Status::WRITE_FAULT | Status::READ_ERROR) {
-            self.media_errors += 1;
-        }
         self.errors.truncate(ERROR_ENTRIES - 1);
-        self.errors.push_front(ErrorEntry {
-            count: self.error_count,
-            sqid: queue.qid,
-            cid: sqe.cid.get(),
-            status: status.on_wire(),
-            lba: sqe.slba(),
-            nsid: sqe.nsid.get(),
-        });
+        self.errors.push_front(ErrorEntry { count: self.error_count, ..entry });
     }
 
     /// Notes a namespace that has changed.

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::sqe::{admin, io};
+use super::sqe::{Sqe, admin, io};
+use super::status::Status;
 use super::{put, put_text};
 
 /// Numbers of log pages. Source: reference 10.2.8.
@@ -50,6 +51,18 @@ pub struct ErrorEntry {
 }
 
 impl ErrorEntry {
+    /// Of a command of a queue, without a number.
+    pub(crate) fn new(sqid: u16, sqe: &Sqe, status: Status) -> Self {
+        Self {
+            count: 0,
+            sqid,
+            cid: sqe.cid.get(),
+            status: status.on_wire(),
+            lba: sqe.slba(),
+            nsid: sqe.nsid.get(),
+        }
+    }
+
     /// The entry. Source: NVM Express base, "Error Information".
     #[must_use]
     pub fn encode(&self) -> [u8; ERROR_BYTES] {

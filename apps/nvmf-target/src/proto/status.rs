@@ -106,6 +106,12 @@ impl Status {
         Self(self.0 & !Self::DNR)
     }
 
+    /// Whether the medium is to blame.
+    #[must_use]
+    pub fn is_of_medium(self) -> bool {
+        matches!(self.code(), Self::WRITE_FAULT | Self::READ_ERROR)
+    }
+
     /// Whether the command did what was asked.
     #[must_use]
     pub const fn is_success(self) -> bool {

@@ -575,7 +575,7 @@ impl Work {
         {
             store.moved.errors += 1;
         }
-        self.target().note_io_error(&link.queue, &it.sqe, status);
+        link.queue.note_failure(&it.sqe, status);
         let cqe = link.queue.answer(it.sqe.cid.get(), status, 0);
         link.answer(qp, it, &cqe)
     }

@@ -31,7 +31,7 @@ impl Target {
     ) -> Action {
         match self.try_reservation(queue, slot, sqe, (data, out)) {
             Ok(action) => action,
-            Err(status) => self.refused(queue, sqe, status),
+            Err(status) => Self::refused(queue, sqe, status),
         }
     }
 
@@ -46,12 +46,12 @@ impl Target {
         match self.reserve((queue, slot), sqe, data) {
             Ok(true) => Action::Hold,
             Ok(false) => Action::Answer(queue.answer(sqe.cid.get(), Status::SUCCESS, 0)),
-            Err(status) => self.refused(queue, sqe, status),
+            Err(status) => Self::refused(queue, sqe, status),
         }
     }
 
-    fn refused(&mut self, queue: &mut Queue, sqe: &Sqe, status: Status) -> Action {
-        self.note_io_error(queue, sqe, status);
+    fn refused(queue: &mut Queue, sqe: &Sqe, status: Status) -> Action {
+        queue.note_failure(sqe, status);
         Action::Answer(queue.answer(sqe.cid.get(), status, 0))
     }
 
