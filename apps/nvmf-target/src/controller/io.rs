@@ -1,7 +1,7 @@
 //! Commands of I/O queues, checked: [`IoCommand`].
 
 use super::subsystem::Offer;
-use super::{Namespace, Queue, Role};
+use super::{Namespace, Queue, Role, Subsystem};
 use crate::proto::identify;
 use crate::proto::sgl::{Keyed, List, Sgl, in_capsule};
 use crate::proto::sqe::{Sqe, io};
@@ -76,11 +76,13 @@ pub struct IoCommand {
     pub data: Data,
 }
 
-/// The namespace that a command of a queue reached, so that the next one need not look for it. It
-/// holds for one version of what is offered.
+/// The namespace that a Read or a Write of a queue reached, so that the next one need not look for
+/// it, and what a reservation says of both. It holds for one version of what is offered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Found {
-    version: u64,
+    /// The versions by which the queue's host may read and write.
+    read: u64,
+    write: u64,
     nsid: u32,
     namespace: Namespace,
 }
@@ -96,7 +98,7 @@ impl Found {
             deallocates: false,
         };
         let namespace = Namespace { nsid: 0, shape, backend: usize::MAX, ana_group: 0 };
-        Self { version: NO_VERSION, nsid: 0, namespace }
+        Self { read: NO_VERSION, write: NO_VERSION, nsid: 0, namespace }
     }
 
     /// Place of the back end.
@@ -152,7 +154,8 @@ impl Offer {
         found: &mut Found,
     ) -> Result<(u64, u64), Status> {
         check_queue(queue, sqe)?;
-        if found.version != self.version || found.nsid != sqe.nsid.get() {
+        let version = if kind == Kind::Write { found.write } else { found.read };
+        if version != self.version || found.nsid != sqe.nsid.get() {
             self.find(queue, sqe, found)?;
         }
         let range = self.limited(&found.namespace, sqe)?;
@@ -166,11 +169,12 @@ impl Offer {
     #[inline(never)]
     fn find(&self, queue: &Queue, sqe: &Sqe, found: &mut Found) -> Result<(), Status> {
         let namespace = *self.reachable(queue, sqe)?;
-        // What a reservation says of one command it need not say of the next.
-        let subsystem = self.subsystem(queue.subsystem);
-        let is_same_for_all = subsystem.is_some_and(|it| it.reservations.is_empty());
-        let version = if is_same_for_all { self.version } else { NO_VERSION };
-        *found = Found { version, nsid: sqe.nsid.get(), namespace };
+        let (subsystem, nsid) = (self.subsystem(queue.subsystem), sqe.nsid.get());
+        let by = |opcode| {
+            let lets = |it: &Subsystem| it.check_reservation(nsid, queue, opcode).is_ok();
+            if subsystem.is_some_and(lets) { self.version } else { NO_VERSION }
+        };
+        *found = Found { read: by(io::READ), write: by(io::WRITE), nsid, namespace };
         Ok(())
     }
 
@@ -329,4 +333,68 @@ fn deallocate(namespace: &Namespace, sqe: &Sqe, received: usize) -> Result<IoCom
     let kind = if is_wanted { Kind::Deallocate { ranges } } else { Kind::Nothing };
     let data = if is_wanted { data } else { Data::None };
     Ok(IoCommand { kind, backend: namespace.backend, data, ..NOTHING })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::super::ana::Ana;
+    use super::super::reservation::Reservation;
+    use super::*;
+    use crate::proto::cm::Request;
+
+    const HOLDER: [u8; 16] = [1; 16];
+
+    fn queue(hostid: [u8; 16]) -> Queue {
+        let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let mut queue = Queue::new(7, &Request::default(), here, there);
+        queue.connected(Role::Io(0), 16, false);
+        queue.joined(0, hostid, Arc::new(AtomicBool::new(true)));
+        queue
+    }
+
+    /// Windows and clusters of VMware register with every namespace that they use.
+    #[test]
+    fn what_a_queue_has_found_holds_beside_reservations() {
+        let shape =
+            identify::Namespace { blocks: 8, block_shift: 9, ..Found::nothing().namespace.shape };
+        let shape = identify::Namespace { is_read_only: false, ..shape };
+        let mut subsystem = Subsystem::new("nqn.2014-08.a:s", "SN");
+        subsystem.put(Namespace { nsid: 1, shape, backend: 3, ana_group: 1 });
+        let mut reservation = Reservation::default();
+        reservation.register(&HOLDER, 0, (0, 1)).unwrap();
+        let offer = |version, reservation: &Reservation| {
+            let mut subsystem = subsystem.clone();
+            subsystem.reservations.insert(1, reservation.clone());
+            let subsystems = vec![Some(Arc::new(subsystem))];
+            Offer { version, max_transfer: 8192, ana: Ana::default(), subsystems }
+        };
+        let sqe = |opcode| Sqe::blocks(opcode, 0, 1, (2, 3), Sgl::NONE);
+        let (read, write) = (sqe(io::READ), sqe(io::WRITE));
+        let (there, conflict) = (Ok((1024, 1536)), Err(Status::RESERVATION_CONFLICT.dnr()));
+        let mut found = Found::nothing();
+        let other = queue([2; 16]);
+        // Registered with, and nobody holds it.
+        let first = offer(4, &reservation);
+        assert_eq!(first.bytes(&other, &read, Kind::Read, &mut found), there);
+        assert_eq!((found.read, found.write, found.backend()), (4, 4, 3));
+        assert_eq!(first.bytes(&other, &write, Kind::Write, &mut found), there);
+        // Held: others read.
+        reservation.acquire(&HOLDER, 1 << 8, (1, 0)).unwrap();
+        let held = offer(5, &reservation);
+        for _ in 0..2 {
+            assert_eq!(held.bytes(&other, &write, Kind::Write, &mut found), conflict);
+            assert_eq!(held.bytes(&other, &read, Kind::Read, &mut found), there);
+            assert_eq!((found.read, found.write), (5, NO_VERSION));
+        }
+        let mut his = Found::nothing();
+        assert_eq!(held.bytes(&queue(HOLDER), &write, Kind::Write, &mut his), there);
+        assert_eq!((his.read, his.write), (5, 5));
+        // Free again.
+        let last = offer(6, &Reservation::default());
+        assert_eq!(last.bytes(&other, &write, Kind::Write, &mut found), there);
+        assert_eq!((found.read, found.write), (6, 6));
+    }
 }
