@@ -6,15 +6,20 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use common::{BLOCK, NQN, with, with_target};
+use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{
-    Base, Host, HostConfig, HostError, HostQueue, Joining, QueueConfig,
+    Base, Host, HostConfig, HostError, HostKeys, HostQueue, Joining, QueueConfig, connect_command,
+    keyed, one, refused,
 };
-use ferrocx_nvmf_target::host::{keyed, one};
+use ferrocx_nvmf_target::proto::connect::{ANY_CONTROLLER, ConnectData, DISCOVERY_NQN};
+use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::property;
+use ferrocx_nvmf_target::proto::sgl::Sgl;
 use ferrocx_nvmf_target::proto::sqe::{Sqe, io};
 use ferrocx_nvmf_target::proto::status::Status;
 use ferrocx_nvmf_target::transport::ServerConfig;
+use zerocopy::IntoBytes;
 
 fn stranger(keep_alive_ms: u32) -> HostConfig {
     HostConfig {
@@ -118,6 +123,82 @@ fn queues_without_connect_make_way_whose_ever_they_are() {
         // The oldest of the address that has most goes first; it is told.
         taken[0][0].wait_for_end(Duration::from_secs(5)).unwrap();
         host.property(property::CSTS).unwrap();
+    });
+}
+
+/// A key, which the host of [`HostConfig::new`] has to show.
+const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
+/// The queue of somebody who names that host, and shows no key.
+fn nameless(base: &Base, qid: u16, cntlid: u16) -> Result<HostQueue, HostError> {
+    let config = QueueConfig { qid, entries: 16, ..QueueConfig::default() };
+    let mut queue = HostQueue::new(base, &config)?;
+    let named = HostConfig::new(NQN);
+    let data = ConnectData::new(named.hostid, cntlid, NQN, &named.hostnqn);
+    let sgl = Sgl::InCapsule { offset: 0, len: 1024 };
+    queue.submit_with(connect_command(qid, 16, 0, sgl), data.as_bytes())?;
+    let cqe = queue.wait(Duration::from_secs(20))?;
+    refused("Connect", &cqe)?;
+    Ok(queue)
+}
+
+/// Who comes by many addresses in the name of a host, and does not show that host's key, keeps
+/// nobody out who does: neither controllers nor queues.
+#[test]
+fn who_shows_no_key_makes_way_whose_ever_the_address_is() {
+    let settings = Settings { controllers: 8, ..Settings::default() };
+    with(settings, ServerConfig::default(), |here| {
+        let secret = || Secret::parse(KEY).unwrap();
+        let (hashes, groups) = (vec![Hash::Sha256], vec![Group::Ffdhe2048]);
+        let key = HostKey { secret: secret(), controller: None, hashes, groups };
+        let name = HostConfig::new(NQN).hostnqn;
+        here.change(move |server| server.target_mut().set_key(NQN, &name, Some(key))).unwrap();
+        let strangers: Vec<_> = (1..=2).map(|number| here.neighbour(number)).collect();
+        let fill = |qid, cntlid| -> Vec<HostQueue> {
+            let all = strangers.iter().flat_map(|(_, base)| [base; 5]);
+            all.filter_map(|base| nameless(base, qid, cntlid).ok()).collect()
+        };
+        let taken = fill(0, ANY_CONTROLLER);
+        assert!(!taken.is_empty());
+        here.until_queues(2);
+        assert_eq!(here.change(|server| server.target().controllers()), 2, "a quarter");
+        let keys = Some(HostKeys::new(secret()));
+        let config = HostConfig { keys, ..HostConfig::new(NQN) };
+        let host = Host::connect(&here.base, &config).unwrap();
+        // Queues of a controller that they have not either.
+        let queues = fill(1, host.cntlid);
+        assert!(!queues.is_empty());
+        here.until_queues(3);
+        // From its own address, the host has as many as it needs.
+        let own: Vec<HostQueue> =
+            (1..=3).map(|qid| nameless(&here.base, qid, host.cntlid).unwrap()).collect();
+        let mut queue = host.open_queue(4, 16, 0).unwrap();
+        here.until_queues(7);
+        let (_memory, mr) = host.memory(4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, 1, (0, 1), keyed(&mr.buf(0..BLOCK).unwrap()));
+        assert_eq!(one(&mut queue, read).unwrap().status(), Status::SUCCESS);
+        drop((taken, queues, own));
+    });
+}
+
+/// Nor does one who only asks what there is.
+#[test]
+fn discovery_makes_way_for_those_who_ask_next() {
+    let settings = Settings { controllers: 8, ..Settings::default() };
+    with(settings, ServerConfig::default(), |here| {
+        let asks = HostConfig { subnqn: DISCOVERY_NQN.into(), ..stranger(0) };
+        let strangers: Vec<_> = (1..=2).map(|number| here.neighbour(number)).collect();
+        let taken: Vec<Host> =
+            strangers.iter().filter_map(|(_, base)| Host::open(base, &asks).ok()).collect();
+        assert_eq!(taken.len(), 2, "a quarter");
+        let mut host = Host::open(&here.base, &asks).unwrap();
+        host.enable().unwrap();
+        host.log(lid::DISCOVERY, 0, 1024).unwrap();
+        here.until_queues(2);
+        // Hosts of subsystems do not lose theirs.
+        let others: Vec<Host> = (0..5).map(|_| here.host()).collect();
+        Host::open(&strangers[0].1, &asks).unwrap();
+        drop((taken, others));
     });
 }
 

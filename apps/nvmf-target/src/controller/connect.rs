@@ -1,7 +1,8 @@
 //! Connect: who may have a controller, and whose queues are whose.
 
 use super::auth::Auth;
-use super::state::Controller;
+use super::share::Newcomers;
+use super::state::{Controller, Stranger};
 use super::{Queue, Role, Target};
 use crate::proto::connect::{
     ADMIN_ENTRIES, ANY_CONTROLLER, AUTH_REQUIRED, CONNECT_BYTES, ConnectData, DISCOVERY_NQN,
@@ -108,10 +109,16 @@ impl Target {
             // What an I/O queue waits for is said to it when its host is known.
             queue.auth = Some(Auth::new(key, self.now, ready.take()));
         }
+        let is_elsewhere = self.controller(at).is_some_and(|it| it.peer != queue.peer);
+        if is_asked && is_elsewhere {
+            self.make_way(Newcomers::Keyless, false);
+        }
+        let since = self.now;
         if let (Role::Io(_), Some(controller)) = (role, self.controller_mut(at)) {
+            let (queue, peer, is_doomed) = (queue.id, queue.peer, false);
             match is_asked {
-                true => controller.strangers.push(queue.id),
-                false => controller.io_queues.push((queue.qid, queue.id)),
+                true => controller.strangers.push(Stranger { queue, peer, since, is_doomed }),
+                false => controller.io_queues.push((qid, queue)),
             }
         }
         if let (Role::Io(_), Some(subsystem)) = (role, subsystem_at) {
@@ -150,12 +157,6 @@ impl Target {
         };
         // Without "do not retry": another host may go.
         let full = (Status::CONNECT_BUSY, 0);
-        if subsystem.is_none() {
-            let there = self.controllers.iter().flatten().filter(|it| it.subsystem.is_none());
-            if there.count() >= self.shares.discovery {
-                return Err(full);
-            }
-        }
         if keep_alive_ms > self.settings.longest_silence_ms() {
             return Err((Status::KEEP_ALIVE.dnr(), 0));
         }
@@ -165,21 +166,34 @@ impl Target {
         if subsystem.is_some_and(|at| self.still_writes(at, host)) {
             return Err(full);
         }
+        let newcomers = match subsystem.map(|at| self.offer.subsystem(at)) {
+            None => Some(Newcomers::Discovery),
+            Some(it) => it.and_then(|it| it.key(host.0)).map(|_| Newcomers::Keyless),
+        };
+        if let Some(newcomers) = newcomers {
+            self.make_way(newcomers, self.is_full());
+        }
+        if self.is_full() {
+            return Err(full);
+        }
         let mut places = self.controllers.iter().enumerate();
         let free = places.find(|(at, it)| it.is_none() && !self.is_kept(*at)).map(|(at, _)| at);
-        let at = match free {
-            Some(at) => at,
-            None if self.controllers.len() < usize::from(self.settings.controllers) => {
-                self.controllers.push(None);
-                self.controllers.len() - 1
-            }
-            None => return Err(full),
-        };
+        let at = free.unwrap_or_else(|| {
+            self.controllers.push(None);
+            self.controllers.len() - 1
+        });
         let cntlid = self.take_cntlid();
         let mut controller = Controller::new(cntlid, subsystem, host, queue, self.now);
         controller.set_keep_alive(keep_alive_ms);
         self.controllers[at] = Some(controller);
         Ok(at)
+    }
+
+    /// Whether there are as many controllers as there may be. One that has ended counts no more,
+    /// though its queues go yet: there are never more controllers than queues.
+    fn is_full(&self) -> bool {
+        let live = self.controllers.iter().flatten().filter(|it| !it.is_failed());
+        live.count() + self.kept() >= usize::from(self.settings.controllers)
     }
 
     /// A number that no controller has: there are more of them than controllers.

@@ -64,7 +64,7 @@ impl Target {
     fn part(&mut self, at: usize, queue: u32) {
         if let Some(controller) = self.controller_mut(at) {
             controller.io_queues.retain(|(_, id)| *id != queue);
-            controller.strangers.retain(|id| *id != queue);
+            controller.strangers.retain(|it| it.queue != queue);
             controller.quiet.retain(|id| *id != queue);
         }
         self.left(at, queue);
@@ -101,7 +101,7 @@ impl Target {
         }
         let Controller { subsystem, hostnqn, hostid, strangers, mut quiet, .. } = controller;
         // They have written nothing.
-        quiet.extend(strangers);
+        quiet.extend(strangers.iter().map(|it| it.queue));
         self.leaving.push(Leaving { at, subsystem, hostnqn, hostid, queues, quiet });
     }
 
@@ -111,6 +111,11 @@ impl Target {
             it.queues.retain(|id| *id != queue);
         }
         self.leaving.retain(|it| !it.queues.is_empty());
+    }
+
+    /// Places that queues still name of controllers that have ended.
+    pub(super) fn kept(&self) -> usize {
+        self.leaving.len()
     }
 
     /// Whether queues still name a place.

@@ -19,7 +19,7 @@
 //! | `logs` | log pages |
 //! | `discovery` | the log of the discovery service |
 //! | `settings` | sizes |
-//! | `share` | what one address may have |
+//! | `share` | what one address may have, and newcomers |
 //! | `silence` | what time it is, and whose host has said nothing for too long |
 //! | [`shutdown`] | what is flushed before a controller is shut down |
 //! | [`io`] | commands of I/O queues |
@@ -37,7 +37,7 @@ mod logs;
 pub mod queue;
 pub mod reservation;
 mod settings;
-mod share;
+pub(crate) mod share;
 pub mod shutdown;
 mod silence;
 mod state;

@@ -1,18 +1,19 @@
 //! [`Shares`]: what hosts of one address, and those who only ask what there is, may have of
 //! controllers and queues, so that a stranger cannot take all of them.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::{Settings, Target};
 
 /// What hosts may have, and what they have.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Controllers of the discovery service: a quarter of what there is of controllers, or of
-    /// queues.
-    pub(super) discovery: usize,
-    /// Of these, those of one address.
+    /// Newcomers of a kind: a quarter of what there is of controllers, or of queues.
+    newcomers: usize,
+    /// Controllers of the discovery service of one address.
     pub(super) discovery_of_address: usize,
     /// Controllers of one address, discovery's among them.
     pub(super) controllers_of_address: usize,
@@ -31,7 +32,35 @@ struct Address {
     is_told: bool,
 }
 
-/// Of `count` controllers or queues, what the discovery service may have.
+/// Hosts that have shown nothing that not everybody could have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Newcomers {
+    /// Those that have a key, and have not shown it yet: controllers, and I/O queues. A queue from
+    /// the address of its controller, whose host has shown the key there, is none.
+    Keyless,
+    /// Those that ask what there is: controllers.
+    Discovery,
+}
+
+/// One that may have to make way.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Newcomer<T> {
+    pub(crate) who: T,
+    pub(crate) peer: IpAddr,
+    pub(crate) since: Duration,
+}
+
+/// Of newcomers, where there are `most`, the one that ends for the next: the oldest of the address
+/// that has most. So who comes by many addresses, and shows nothing, does not keep others out.
+pub(crate) fn who_makes_way<T: Copy>(all: &[Newcomer<T>], most: usize) -> Option<T> {
+    if all.len() < most {
+        return None;
+    }
+    let count = |peer: IpAddr| all.iter().filter(|it| it.peer == peer).count();
+    all.iter().max_by_key(|it| (count(it.peer), Reverse(it.since))).map(|it| it.who)
+}
+
+/// Of `count` controllers or queues, what newcomers of a kind may have.
 fn quarter(count: usize) -> usize {
     (count / 4).max(1)
 }
@@ -45,10 +74,10 @@ fn three_quarters(count: usize) -> usize {
 impl Shares {
     pub(super) fn new(settings: &Settings) -> Self {
         let controllers = usize::from(settings.controllers);
-        let discovery = quarter(controllers);
+        let newcomers = quarter(controllers);
         Self {
-            discovery,
-            discovery_of_address: three_quarters(discovery),
+            newcomers,
+            discovery_of_address: three_quarters(newcomers),
             controllers_of_address: match settings.controllers_per_address {
                 0 => three_quarters(controllers),
                 given => given.into(),
@@ -71,18 +100,59 @@ impl Shares {
 
 impl Target {
     /// Says how many queues hosts can have, and how many of them one address; 0 for three quarters,
-    /// and at least what one host's controller has. Those who only ask what there is do not take
-    /// more than a quarter of them.
+    /// and at least what one host's controller has. Newcomers of a kind do not take more than a
+    /// quarter of them.
     pub fn limit_queues(&mut self, queues: u32, per_address: u32) {
         let all = usize::try_from(queues).unwrap_or(usize::MAX);
         let shares = &mut self.shares;
-        shares.discovery = shares.discovery.min(quarter(all));
-        shares.discovery_of_address = three_quarters(shares.discovery);
+        shares.newcomers = shares.newcomers.min(quarter(all));
+        shares.discovery_of_address = three_quarters(shares.newcomers);
         let one_host = u32::from(self.settings.io_queues) + 1;
         shares.queues_of_address = match per_address {
             0 => u32::try_from(three_quarters(all)).unwrap_or(u32::MAX).max(one_host),
             given => given,
         };
+    }
+
+    /// A newcomer comes: another one ends if there are as many of the kind as may be, or any where
+    /// all controllers are taken.
+    pub(super) fn make_way(&mut self, newcomers: Newcomers, is_full: bool) {
+        let mut all = Vec::new();
+        for (at, it) in self.controllers.iter().enumerate() {
+            let Some(it) = it.as_ref().filter(|it| !it.is_failed()) else { continue };
+            let is_one = match newcomers {
+                Newcomers::Keyless => it.is_strange,
+                Newcomers::Discovery => it.subsystem.is_none(),
+            };
+            if is_one {
+                all.push(Newcomer { who: (at, None), peer: it.peer, since: it.since });
+            }
+            // What is to free a controller's place is a controller.
+            if newcomers == Newcomers::Keyless && !is_full {
+                let strangers = it.strangers.iter();
+                let strangers = strangers.filter(|other| !other.is_doomed && other.peer != it.peer);
+                all.extend(strangers.map(|other| Newcomer {
+                    who: (at, Some(other.queue)),
+                    peer: other.peer,
+                    since: other.since,
+                }));
+            }
+        }
+        let most = if is_full { 1 } else { self.shares.newcomers };
+        let Some((at, queue)) = who_makes_way(&all, most) else { return };
+        let Some(controller) = self.controller_mut(at) else { return };
+        let why = match newcomers {
+            Newcomers::Keyless => "it has shown no key yet, and others want its place",
+            Newcomers::Discovery => "others want to ask what there is",
+        };
+        let Some(queue) = queue else {
+            controller.fail();
+            return self.doom(at, why);
+        };
+        for it in controller.strangers.iter_mut().filter(|it| it.queue == queue) {
+            it.is_doomed = true;
+        }
+        self.doomed.push((queue, why));
     }
 
     /// Counts a queue that an address asks for; whether it may have it.
@@ -144,6 +214,20 @@ mod tests {
     fn shares_leave_room_and_never_nothing() {
         assert_eq!([1, 2, 3, 4, 64].map(three_quarters), [1, 2, 3, 3, 48]);
         assert_eq!([1, 4, 7, 8, 64].map(quarter), [1, 1, 1, 2, 16]);
+    }
+
+    #[test]
+    fn the_oldest_of_the_address_that_has_most_makes_way() {
+        let newcomer = |who: u32, host: u8, since: u64| Newcomer {
+            who,
+            peer: [192, 0, 2, host].into(),
+            since: Duration::from_secs(since),
+        };
+        let all = [(1, 1, 1), (2, 2, 9), (3, 2, 4), (4, 3, 2)];
+        let all = all.map(|(who, host, since)| newcomer(who, host, since));
+        assert_eq!([5, 4, 1].map(|most| who_makes_way(&all, most)), [None, Some(3), Some(3)]);
+        assert_eq!(who_makes_way(&[all[1], all[3], all[0]], 3), Some(1));
+        assert_eq!(who_makes_way::<u32>(&[], 0), None);
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub struct ControllerInfo<'a> {
     pub proof: Option<Proof>,
 }
 
+/// An I/O queue whose host has not shown yet that it is the controller's.
+#[derive(Debug)]
+pub(super) struct Stranger {
+    /// The transport's name of it.
+    pub(super) queue: u32,
+    pub(super) peer: IpAddr,
+    pub(super) since: Duration,
+    /// It makes way for another.
+    pub(super) is_doomed: bool,
+}
+
 /// What a host has of a subsystem.
 #[derive(Debug)]
 pub(super) struct Controller {
@@ -75,7 +86,7 @@ pub(super) struct Controller {
     pub(super) io_queues: Vec<(u16, u32)>,
     /// I/O queues whose host has not shown yet that it is the controller's: they have no number of
     /// it, since anybody may have opened them.
-    pub(super) strangers: Vec<u32>,
+    pub(super) strangers: Vec<Stranger>,
     /// Its admin queue ends.
     pub(super) is_over: bool,
     /// Of I/O queues, those that end and have nothing under way.
@@ -168,8 +179,10 @@ impl Controller {
     /// The host of an I/O queue has shown who it is; whether the queue is one of the controller's
     /// now. Not so if another has its number, or none may have it any more.
     pub(super) fn admit(&mut self, queue: &Queue) -> bool {
-        let Some(at) = self.strangers.iter().position(|id| *id == queue.id) else { return true };
-        if self.has_io_queue(queue.qid) || queue.qid > self.granted {
+        let mut strangers = self.strangers.iter();
+        let Some(at) = strangers.position(|it| it.queue == queue.id) else { return true };
+        let is_late = self.strangers[at].is_doomed;
+        if is_late || self.has_io_queue(queue.qid) || queue.qid > self.granted {
             return false;
         }
         self.strangers.swap_remove(at);
@@ -179,7 +192,8 @@ impl Controller {
 
     /// The transport's names of its I/O queues, and of those that strangers have opened.
     pub(super) fn all_io_queues(&self) -> impl Iterator<Item = u32> {
-        self.io_queues.iter().map(|(_, id)| *id).chain(self.strangers.iter().copied())
+        let strangers = self.strangers.iter().map(|it| it.queue);
+        self.io_queues.iter().map(|(_, id)| *id).chain(strangers)
     }
 
     /// Whether it was switched off, and I/O queues still end what they had begun: a write of then
@@ -202,6 +216,11 @@ impl Controller {
     pub(super) fn set_csts(&mut self, csts: u32) {
         self.csts = csts;
         self.ready.store(self.takes_io(), Ordering::Relaxed);
+    }
+
+    /// Whether it has ended, and its queues go.
+    pub(super) fn is_failed(&self) -> bool {
+        self.is_failed
     }
 
     pub(super) fn fail(&mut self) {

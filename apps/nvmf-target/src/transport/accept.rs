@@ -1,6 +1,5 @@
 //! Hosts come: their requests are checked, and their queues made.
 
-use std::cmp::Reverse;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::session::{self, Link, Parts, Session, wr};
 use super::{Asked, CONNECT_PATIENCE, Coming, Server, ServerError, name};
 use crate::backend;
+use crate::controller::share::{Newcomer, who_makes_way};
 use crate::controller::{ADMIN_PAGE_BYTES, Queue, Role};
 use crate::proto::cm::{Accept, Reject, Request};
 use crate::proto::sqe::{CQE_BYTES, SQE_BYTES};
@@ -206,39 +206,39 @@ impl Server {
         self.shared.lock().exit(peer);
     }
 
-    /// Queues without Connect: where they are, whose, and since when.
-    fn unconnected(&mut self) -> Vec<(u32, IpAddr, Duration)> {
+    /// Queues without Connect, by their places.
+    fn unconnected(&mut self) -> Vec<Newcomer<u32>> {
         let is_one = |link: &Link| {
             link.queue.role == Role::Unconnected && !link.queue.has_left() && link.ending.is_none()
         };
         let made = self.sessions.iter_mut().filter(|(_, session)| is_one(&session.link));
         let made = made.map(|(qp, Session { link, .. })| {
-            (qp.user_index(), link.connection.peer().ip(), link.since)
+            let (who, peer) = (qp.user_index(), link.connection.peer().ip());
+            Newcomer { who, peer, since: link.since }
         });
-        made.chain(self.coming.iter().map(|it| (it.place, it.peer, it.since))).collect()
+        let coming = self.coming.iter().map(|it| {
+            let Coming { place, peer, since, .. } = *it;
+            Newcomer { who: place, peer, since }
+        });
+        made.chain(coming).collect()
     }
 
     /// Whether an address has as many queues without Connect as it may.
     fn is_flooded_by(&mut self, peer: IpAddr) -> bool {
-        self.unconnected().iter().filter(|(_, of, _)| *of == peer).count() >= MAX_UNCONNECTED
+        self.unconnected().iter().filter(|it| it.peer == peer).count() >= MAX_UNCONNECTED
     }
 
-    /// Ends a queue without Connect if there are as many as may be, a quarter of all queues: the
-    /// oldest of the address that has most. So who comes by many addresses and says nothing does
-    /// not keep others out.
+    /// Ends a queue without Connect if there are as many as may be, a quarter of all queues.
     fn make_way(&mut self) {
-        let all = self.unconnected();
         let share = self.config.queues as usize / 4 / self.shared.cores().max(1);
-        if all.len() < share.max(LEAST_UNCONNECTED) {
-            return;
-        }
-        let count = |peer: IpAddr| all.iter().filter(|(_, of, _)| *of == peer).count();
-        let last = all.iter().max_by_key(|(_, peer, since)| (count(*peer), Reverse(*since)));
-        let Some((place, peer, _)) = last.copied() else { return };
+        let last = who_makes_way(&self.unconnected(), share.max(LEAST_UNCONNECTED));
+        let Some(place) = last else { return };
         let removed = self.sessions.remove(place);
         let Some((qp, mut session)) = removed else {
-            self.coming.retain(|it| it.place != place);
-            return self.gone(peer);
+            for it in self.coming.extract_if(.., |it| it.place == place).collect::<Vec<_>>() {
+                self.gone(it.peer);
+            }
+            return;
         };
         session.link.end("no Connect came, and others want a queue");
         if let Err(error) = session.link.connection.disconnect(&[]) {
