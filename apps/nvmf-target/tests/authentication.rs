@@ -49,7 +49,8 @@ fn config(keys: Option<HostKeys>) -> HostConfig {
 }
 
 fn with_key(text: &str, controller: Option<&str>) -> HostConfig {
-    config(Some(HostKeys { controller: controller.map(secret), ..HostKeys::new(secret(text)) }))
+    let keys = HostKeys::new(secret(text)).with_null_group();
+    config(Some(HostKeys { controller: controller.map(secret), ..keys }))
 }
 
 fn write(queue: &mut HostQueue) -> Status {
@@ -118,6 +119,31 @@ fn whoever_does_not_know_it_stays_outside() {
         Host::connect(&here.base, &other).unwrap();
         here.change(|server| server.target_mut().set_key(NQN, &name(), None)).unwrap();
         here.host();
+    });
+}
+
+/// A target that has to show its key does so, or is none for the host: that it asks for nothing is
+/// what somebody would do who stands in its place.
+#[test]
+fn a_target_that_asks_for_nothing_has_to_show_its_key_all_the_same() {
+    with_target(|here| {
+        let mutual = with_key(KEY, Some(OTHER));
+        assert_eq!(refused(Host::open(&here.base, &mutual)), AuthError::NoProof);
+        let alone = Host::open(&here.base, &with_key(KEY, None)).unwrap();
+        drop(alone);
+        // So it is on each I/O queue.
+        ask_for_key(here, Hash::Sha256, Group::Ffdhe2048);
+        let host = Host::connect(&here.base, &mutual).unwrap();
+        let mut queue = host.open_queue(1, 16, 0).unwrap();
+        assert_eq!(write(&mut queue), Status::SUCCESS);
+        here.change(|server| server.target_mut().set_key(NQN, &name(), None)).unwrap();
+        let Err(HostError::Auth(why)) = host.open_queue(2, 16, 0) else { panic!("it was let in") };
+        assert_eq!(why, AuthError::NoProof);
+        // The null group has to be asked for.
+        ask_for_key(here, Hash::Sha256, Group::Null);
+        let keys = Some(HostKeys::new(secret(KEY)));
+        let expected = AuthError::Refused(Explanation::GROUP);
+        assert_eq!(refused(Host::open(&here.base, &config(keys))), expected);
     });
 }
 

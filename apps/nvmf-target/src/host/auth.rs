@@ -9,6 +9,7 @@ use zeroize::Zeroizing;
 use super::{Host, HostError, HostQueue, PATIENCE, keyed, refused};
 use crate::auth::{Exchange, Exponent, Group, Hash, Power, Secret};
 use crate::proto::auth::{Explanation, Ids, MAX_BYTES, Message, PROTOCOL, SPECIFIC};
+use crate::proto::connect::AUTH_REQUIRED;
 use crate::proto::sgl::Sgl;
 use crate::proto::sqe::{Sqe, fabrics};
 
@@ -25,6 +26,12 @@ pub enum AuthError {
     /// The controller has said what it should not.
     #[error("the target's authentication is wrong: {}", .0.name())]
     Wrong(Explanation),
+    /// The controller was to show its key, and takes no authentication.
+    #[error(
+        "the target was to show its key, and takes no authentication; give it the host's key and \
+         its own, or leave HostKeys::controller out"
+    )]
+    NoProof,
     /// The system has no random numbers.
     #[error("the system has no random numbers; see getrandom(2)")]
     Random,
@@ -35,7 +42,8 @@ pub enum AuthError {
 pub struct HostKeys {
     /// Its own.
     pub secret: Secret,
-    /// The controller's, which it is asked to show then.
+    /// The controller's, which it has to show then on every queue, whether it asks the host for a
+    /// key or not.
     pub controller: Option<Secret>,
     /// Hashes that it names.
     pub hashes: Vec<Hash>,
@@ -44,11 +52,19 @@ pub struct HostKeys {
 }
 
 impl HostKeys {
-    /// A host's own key, with every hash and every group.
+    /// A host's own key, with every hash, and every group but the null one.
     #[must_use]
     pub fn new(secret: Secret) -> Self {
-        let groups = std::iter::once(Group::Null).chain(Group::FFDHE).collect();
-        Self { secret, controller: None, hashes: Hash::ALL.to_vec(), groups }
+        let (hashes, groups) = (Hash::ALL.to_vec(), Group::FFDHE.to_vec());
+        Self { secret, controller: None, hashes, groups }
+    }
+
+    /// The same with the null group, too, for targets that have no other: whoever hears the
+    /// messages can try keys at home.
+    #[must_use]
+    pub fn with_null_group(mut self) -> Self {
+        self.groups.push(Group::Null);
+        self
     }
 }
 
@@ -241,6 +257,23 @@ impl HostQueue {
                 Err(error.into())
             }
         }
+    }
+}
+
+/// What follows the Connect of a queue with this result: an authentication, if the target asks for
+/// one or has to show its own key.
+pub(super) fn after_connect(
+    result: u32,
+    keys: Option<&HostKeys>,
+    authenticate: impl FnOnce() -> Result<(), HostError>,
+) -> Result<(), HostError> {
+    let is_asked = result & AUTH_REQUIRED != 0;
+    if !is_asked && keys.is_none_or(|it| it.controller.is_none()) {
+        return Ok(());
+    }
+    match authenticate() {
+        Err(HostError::Refused { .. }) if !is_asked => Err(AuthError::NoProof.into()),
+        done => done,
     }
 }
 

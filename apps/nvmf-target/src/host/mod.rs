@@ -23,9 +23,7 @@ use thiserror::Error;
 use zerocopy::IntoBytes;
 
 use crate::backend;
-use crate::proto::connect::{
-    ADMIN_ENTRIES, ANY_CONTROLLER, AUTH_REQUIRED, CONNECT_BYTES, ConnectData,
-};
+use crate::proto::connect::{ADMIN_ENTRIES, ANY_CONTROLLER, CONNECT_BYTES, ConnectData};
 use crate::proto::property;
 use crate::proto::sgl::Sgl;
 use crate::proto::sqe::{Cqe, Sqe, admin, fabrics};
@@ -102,7 +100,7 @@ pub struct HostConfig {
     pub io_queues: u16,
     /// Bytes behind a command of an I/O queue in its capsule at most.
     pub in_capsule_bytes: usize,
-    /// Its keys, for a target that asks for them.
+    /// Its keys, for a target that asks for them, or has to show one.
     pub keys: Option<HostKeys>,
 }
 
@@ -182,9 +180,8 @@ impl Host {
         let sqe = connect_command(0, entries, host.config.keep_alive_ms, keyed(&buf));
         let result = host.done("Connect", sqe)?.result.get() as u32;
         host.cntlid = result as u16;
-        if result & AUTH_REQUIRED != 0 {
-            host.authenticate()?;
-        }
+        let keys = host.config.keys.clone();
+        auth::after_connect(result, keys.as_ref(), || host.authenticate())?;
         Ok(host)
     }
 
@@ -351,9 +348,8 @@ impl Host {
         queue.submit_with(connect_command(qid, entries, 0, sgl), data.as_bytes())?;
         let cqe = queue.wait(PATIENCE)?;
         refused("Connect", &cqe)?;
-        if cqe.result.get() as u32 & AUTH_REQUIRED != 0 {
-            self.authenticate_queue(&mut queue)?;
-        }
+        let (result, keys) = (cqe.result.get() as u32, config.keys.as_ref());
+        auth::after_connect(result, keys, || self.authenticate_queue(&mut queue))?;
         Ok(queue)
     }
 
