@@ -256,6 +256,7 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::controller::reservation::HostId;
 
     const SPACE: [u8; 16] = [7; 16];
     const OTHER: [u8; 16] = [8; 16];
@@ -264,7 +265,7 @@ mod tests {
     /// A reservation that a host with this key has.
     fn reservation(key: u64) -> Reservation {
         let mut it = Reservation::default();
-        it.register(&[1; 16], 3 << 30, (0, key)).unwrap();
+        it.register(&HostId::nameless([1; 16]), 3 << 30, (0, key)).unwrap();
         it
     }
 

@@ -5,8 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{NQN, with, with_target};
+use ferrocx_nvmf_target::auth::{Group, Hash, HostKey, Secret};
 use ferrocx_nvmf_target::controller::Settings;
-use ferrocx_nvmf_target::host::{Host, HostConfig, HostQueue, keyed, one};
+use ferrocx_nvmf_target::host::{Host, HostConfig, HostKeys, HostQueue, keyed, one};
 use ferrocx_nvmf_target::proto::identify::cns;
 use ferrocx_nvmf_target::proto::log::lid;
 use ferrocx_nvmf_target::proto::sgl::Sgl;
@@ -102,6 +103,51 @@ fn a_reservation_keeps_another_host_from_writing() {
         assert_eq!(reserve(&mut mine, register, 0, &[0]), Status::DATA_LENGTH.dnr());
         let none = Sqe { nsid: 9.into(), ..Sqe::new(register, 0, block(0, 16)) };
         assert_eq!(one(&mut mine, none).unwrap().status(), Status::INVALID_NAMESPACE.dnr());
+    });
+}
+
+/// An identifier is nobody's proof: of hosts that show a key, each has the rights of its own name,
+/// on all of its paths.
+#[test]
+fn who_gives_the_identifier_of_another_has_not_its_rights() {
+    const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+    /// Exclusive access.
+    const ALONE: u32 = 2 << 8;
+    with_target(|here| {
+        let secret = || Secret::parse(KEY).unwrap();
+        let names = ["nqn.2014-08.a:one", "nqn.2014-08.a:other"];
+        for name in names {
+            let (hashes, groups) = (vec![Hash::Sha256], vec![Group::Ffdhe2048]);
+            let key = HostKey { secret: secret(), controller: None, hashes, groups };
+            here.change(move |server| server.target_mut().set_key(NQN, name, Some(key))).unwrap();
+        }
+        let host = |name: &str, keys| {
+            let config = HostConfig { hostnqn: name.into(), keys, ..HostConfig::new(NQN) };
+            Host::connect(&here.base, &config).unwrap()
+        };
+        let keyed_host = |name: &str| host(name, Some(HostKeys::new(secret())));
+        let (one_host, path, other) =
+            (keyed_host(names[0]), keyed_host(names[0]), keyed_host(names[1]));
+        let nobody = host("nqn.2014-08.a:nobody", None);
+        let [mut mine, mut mine_too, mut his, mut theirs] =
+            [&one_host, &path, &other, &nobody].map(|host| host.open_queue(1, 32, 0).unwrap());
+        let (_memory, mr) = one_host.memory(4096).unwrap();
+        let read = Sqe::blocks(io::READ, 0, 1, (0, 8), keyed(&mr.buf(0..4096).unwrap()));
+        let (register, acquire) = (io::RESERVATION_REGISTER, io::RESERVATION_ACQUIRE);
+        assert_eq!(reserve(&mut mine, register, 0, &[0, 1]), Status::SUCCESS);
+        assert_eq!(reserve(&mut mine, acquire, ALONE, &[1, 0]), Status::SUCCESS);
+        assert_eq!(one(&mut mine_too, read).unwrap().status(), Status::SUCCESS, "a path of its");
+        for queue in [&mut his, &mut theirs] {
+            assert_eq!(one(queue, read).unwrap().status(), CONFLICT);
+            assert_eq!(reserve(queue, io::RESERVATION_RELEASE, ALONE, &[1]), CONFLICT);
+            // Register anew, whatever the key was.
+            assert_eq!(reserve(queue, register, 2 | 1 << 3, &[0, 7]), CONFLICT);
+        }
+        // They are registrants of their own.
+        assert_eq!(reserve(&mut his, register, 0, &[0, 7]), Status::SUCCESS);
+        assert_eq!(one(&mut his, read).unwrap().status(), CONFLICT);
+        assert_eq!(reserve(&mut mine_too, io::RESERVATION_RELEASE, ALONE, &[1]), Status::SUCCESS);
+        assert_eq!(one(&mut his, read).unwrap().status(), Status::SUCCESS);
     });
 }
 

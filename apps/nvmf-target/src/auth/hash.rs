@@ -61,7 +61,7 @@ impl Hash {
     }
 
     /// The hash of some bytes.
-    pub(super) fn of_bytes(self, data: &[u8]) -> Zeroizing<Vec<u8>> {
+    pub(crate) fn of_bytes(self, data: &[u8]) -> Zeroizing<Vec<u8>> {
         Zeroizing::new(match self {
             Self::Sha256 => Sha256::digest(data).to_vec(),
             Self::Sha384 => Sha384::digest(data).to_vec(),

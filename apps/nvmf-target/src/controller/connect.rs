@@ -1,6 +1,7 @@
 //! Connect: who may have a controller, and whose queues are whose.
 
 use super::auth::Auth;
+use super::reservation::HostId;
 use super::share::Newcomers;
 use super::state::{Controller, Stranger};
 use super::{Queue, Role, Target};
@@ -99,7 +100,7 @@ impl Target {
         let has_flow_control = cattr & NO_FLOW_CONTROL == 0;
         queue.connected(role, entries as u16, has_flow_control);
         let Some(controller) = self.controller(at) else { return Err((Status::INTERNAL, 0)) };
-        let subsystem_at = controller.subsystem;
+        let (subsystem_at, registrant) = (controller.subsystem, controller.registrant);
         let result = u32::from(controller.cntlid);
         let subsystem = controller.subsystem.and_then(|at| self.offer.subsystem(at));
         let key = subsystem.and_then(|it| it.key(hostnqn));
@@ -122,7 +123,7 @@ impl Target {
             }
         }
         if let (Role::Io(_), Some(subsystem)) = (role, subsystem_at) {
-            queue.joined(subsystem, host.1, ready.unwrap_or_default());
+            queue.joined(subsystem, registrant, ready.unwrap_or_default());
         }
         if let (Role::Admin(at), true) = (role, is_asked)
             && let Some(controller) = self.controller_mut(at)
@@ -184,6 +185,9 @@ impl Target {
         });
         let cntlid = self.take_cntlid();
         let mut controller = Controller::new(cntlid, subsystem, host, queue, self.now);
+        if newcomers == Some(Newcomers::Keyless) {
+            controller.registrant = HostId::named(host.1, host.0);
+        }
         controller.set_keep_alive(keep_alive_ms);
         self.controllers[at] = Some(controller);
         Ok(at)

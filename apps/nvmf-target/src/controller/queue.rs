@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::account::Failures;
 use super::auth::{Auth, Proof};
+use super::reservation::HostId;
 use crate::proto::cm::Request;
 use crate::proto::log::Traffic;
 use crate::proto::sqe::{Cqe, Sqe};
@@ -47,8 +48,8 @@ pub struct Queue {
     pub(super) is_alive: bool,
     /// Place of the subsystem of an I/O queue.
     pub(super) subsystem: usize,
-    /// Identifier of the host of an I/O queue.
-    pub(super) hostid: [u8; 16],
+    /// The host of an I/O queue, for reservations.
+    pub(super) hostid: HostId,
     /// Whether the controller of an I/O queue takes commands: it may be another core's.
     ready: Arc<AtomicBool>,
     entries: u16,
@@ -75,7 +76,7 @@ impl Queue {
             failures: Failures::new(),
             is_alive: false,
             subsystem: usize::MAX,
-            hostid: [0; 16],
+            hostid: HostId::default(),
             ready: Arc::default(),
             entries: request.entries(),
             head: 0,
@@ -118,7 +119,7 @@ impl Queue {
     }
 
     /// The I/O queue is one of a controller of this subsystem, which says whether it is ready.
-    pub(super) fn joined(&mut self, subsystem: usize, hostid: [u8; 16], ready: Arc<AtomicBool>) {
+    pub(super) fn joined(&mut self, subsystem: usize, hostid: HostId, ready: Arc<AtomicBool>) {
         (self.subsystem, self.hostid, self.ready) = (subsystem, hostid, ready);
     }
 

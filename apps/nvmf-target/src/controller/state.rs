@@ -10,7 +10,7 @@ use arrayvec::ArrayVec;
 
 use super::account::Failures;
 use super::auth::Proof;
-use super::reservation::Notice;
+use super::reservation::{HostId, Notice};
 use super::{Held, Queue};
 use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};
 use crate::proto::log::{self, ErrorEntry, Traffic};
@@ -62,6 +62,8 @@ pub(super) struct Controller {
     pub(super) subsystem: Option<usize>,
     pub(super) hostnqn: String,
     pub(super) hostid: [u8; 16],
+    /// The same host for reservations.
+    pub(super) registrant: HostId,
     /// Its host's address.
     pub(super) peer: IpAddr,
     /// The number of its last shutdown; 0 before the first.
@@ -128,6 +130,7 @@ impl Controller {
             subsystem,
             hostnqn: hostnqn.into(),
             hostid,
+            registrant: HostId::nameless(hostid),
             peer: queue.peer,
             shutdown: 0,
             proof: None,

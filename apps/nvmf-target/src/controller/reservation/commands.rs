@@ -86,7 +86,7 @@ impl Target {
             let cntlids = |hostid: &HostId| {
                 let all = self.controllers.iter().flatten();
                 let is_his = |it: &&Controller| {
-                    it.subsystem == Some(queue.subsystem) && it.hostid == *hostid
+                    it.subsystem == Some(queue.subsystem) && it.registrant == *hostid
                 };
                 all.filter(is_his).map(|it| it.cntlid).collect()
             };
@@ -153,7 +153,7 @@ impl Target {
     pub(super) fn tell_registrants(&mut self, subsystem: usize, nsid: u32, told: &Told) {
         for controller in self.controllers.iter_mut().flatten() {
             for (hostid, notice) in told {
-                if controller.subsystem == Some(subsystem) && controller.hostid == *hostid {
+                if controller.subsystem == Some(subsystem) && controller.registrant == *hostid {
                     controller.note_reservation(nsid, *notice, &mut self.outbox);
                 }
             }

@@ -121,7 +121,7 @@ mod tests {
         let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let mut queue = Queue::new(7, &Request::default(), here, there);
         queue.role = Role::Io(0);
-        queue.joined(0, [2; 16], Arc::new(AtomicBool::new(true)));
+        queue.joined(0, HostId::nameless([2; 16]), Arc::new(AtomicBool::new(true)));
         let keys = [[0; 8], 1u64.to_le_bytes()].concat();
         let sgl = Sgl::InCapsule { offset: 0, len: 16 };
         let sqe = Sqe { nsid: 1.into(), ..Sqe::new(io::RESERVATION_REGISTER, 5, sgl) };

@@ -27,6 +27,7 @@ pub use persist::Save;
 pub use text::MAX_TEXT_BYTES;
 use zerocopy::TryFromBytes;
 
+use crate::auth::Hash;
 use crate::proto::sqe::io;
 use crate::proto::status::Status;
 
@@ -36,8 +37,32 @@ pub const MAX_REGISTRANTS: usize = 32;
 /// The action of Reservation Acquire that also ends what the preempted had begun.
 const PREEMPT_AND_ABORT: u32 = 2;
 
-/// Identifier of a host.
-pub type HostId = [u8; 16];
+/// A host, as reservations know it: its identifier, which it says of itself, and its name if that
+/// is proved. So nobody with a key of his own has the rights of another whose identifier he gives,
+/// and no host is kept out because somebody gave its own first. All paths of a host are one: they
+/// have its name and its identifier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct HostId {
+    /// The identifier.
+    pub id: [u8; 16],
+    /// A digest of the name, of a host that has to show a key.
+    pub name: Option<[u8; 16]>,
+}
+
+impl HostId {
+    /// A host without a key: whoever gives the identifier.
+    #[must_use]
+    pub const fn nameless(id: [u8; 16]) -> Self {
+        Self { id, name: None }
+    }
+
+    /// A host that has to show the key of this name.
+    #[must_use]
+    pub fn named(id: [u8; 16], hostnqn: &str) -> Self {
+        let digest = Hash::Sha256.of_bytes(hostnqn.as_bytes());
+        Self { id, name: digest.first_chunk().copied() }
+    }
+}
 
 /// Kinds of reservations: the RTYPE field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, TryFromBytes)]
@@ -84,7 +109,7 @@ impl Kind {
 /// A host that is registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registrant {
-    /// Its identifier.
+    /// Who it is.
     pub hostid: HostId,
     /// Its key.
     pub key: u64,
@@ -390,7 +415,7 @@ impl Reservation {
                 page.extend_from_slice(&cntlid.to_le_bytes());
                 page.extend_from_slice(&[self.holds(&it.hostid).into(), 0, 0, 0, 0, 0]);
                 page.extend_from_slice(&it.key.to_le_bytes());
-                page.extend_from_slice(&it.hostid);
+                page.extend_from_slice(&it.hostid.id);
                 page.resize(page.len() + 32, 0);
             }
         }

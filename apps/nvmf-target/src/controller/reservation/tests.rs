@@ -1,20 +1,20 @@
 use super::*;
 
-const A: HostId = [1; 16];
-const B: HostId = [2; 16];
-const C: HostId = [3; 16];
+const A: HostId = HostId::nameless([1; 16]);
+const B: HostId = HostId::nameless([2; 16]);
+const C: HostId = HostId::nameless([3; 16]);
 const STATUS: Status = CONFLICT.dnr();
 
 fn registered(hosts: &[HostId]) -> Reservation {
     let mut it = Reservation::default();
     for host in hosts {
-        assert_eq!(it.register(host, 0, (0, u64::from(host[0]))), Ok(Vec::new()));
+        assert_eq!(it.register(host, 0, (0, u64::from(host.id[0]))), Ok(Vec::new()));
     }
     it
 }
 
 fn acquire(it: &mut Reservation, host: &HostId, kind: Kind) -> Result<Told, Status> {
-    it.acquire(host, (kind as u32) << 8, (u64::from(host[0]), 0))
+    it.acquire(host, (kind as u32) << 8, (u64::from(host.id[0]), 0))
 }
 
 /// The table of the specification, row by row: holder, registrant, other; write and read.
@@ -150,7 +150,7 @@ fn the_report_has_the_bytes_of_the_table() {
     assert_eq!(page.len(), 64 * 4);
     assert_eq!(page[..10], [2, 0, 0, 0, 2, 3, 0, 0, 0, 0]);
     assert_eq!(page[64..80], [0xff, 0xff, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    assert_eq!(page[80..96], A);
+    assert_eq!(page[80..96], A.id);
     assert_eq!(page[128..144], [2, 1, 1, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(page[192..194], [7, 0]);
 }

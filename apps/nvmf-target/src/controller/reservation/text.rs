@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The first has the format's name, its version, and the CRC-32 of the second. Hosts and namespaces
-//! are written as UUIDs, which their identifiers need not be.
+//! are written as UUIDs, which their identifiers need not be; a host with a key has the digest of
+//! its name behind that, in the same form.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -17,7 +18,7 @@ use super::{HostId, Kind, MAX_REGISTRANTS, Registrant, Reservation};
 const NAME: &str = "ferrocx-reservation";
 /// Of what is written here.
 const VERSION: &str = "1";
-/// Bytes of a text at most: a registrant has some 80.
+/// Bytes of a text at most: a registrant has 120 at most.
 pub const MAX_TEXT_BYTES: u64 = 16 << 10;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -43,12 +44,26 @@ struct RegistrantText {
     key: u64,
 }
 
-fn name(id: HostId) -> String {
+fn name(id: [u8; 16]) -> String {
     Uuid::from_bytes(id).to_string()
 }
 
-fn parse(name: &str) -> Option<HostId> {
+fn parse(name: &str) -> Option<[u8; 16]> {
     Uuid::parse_str(name).ok().map(Uuid::into_bytes)
+}
+
+fn name_of(host: HostId) -> String {
+    match host.name {
+        Some(proved) => format!("{}/{}", name(host.id), name(proved)),
+        None => name(host.id),
+    }
+}
+
+fn parse_host(text: &str) -> Option<HostId> {
+    Some(match text.split_once('/') {
+        Some((id, proved)) => HostId { id: parse(id)?, name: Some(parse(proved)?) },
+        None => HostId::nameless(parse(text)?),
+    })
 }
 
 /// What is said of a text that is not as it was written.
@@ -58,8 +73,8 @@ impl Reservation {
     /// The text of a reservation that outlives the target, of the namespace with this identifier.
     #[must_use]
     pub fn text(&self, namespace: [u8; 16]) -> String {
-        let one = |it: &Registrant| RegistrantText { host: name(it.hostid), key: it.key };
-        let held = self.held.map(|(kind, by)| HeldText { kind: kind as u8, holder: name(by) });
+        let one = |it: &Registrant| RegistrantText { host: name_of(it.hostid), key: it.key };
+        let held = self.held.map(|(kind, by)| HeldText { kind: kind as u8, holder: name_of(by) });
         let body = Body {
             namespace: name(namespace),
             generation: self.generation,
@@ -103,7 +118,7 @@ impl Reservation {
     fn from_body(body: &Body) -> Option<Self> {
         let mut it = Self { generation: body.generation, persists: true, ..Self::default() };
         for one in &body.registrants {
-            let registrant = Registrant { hostid: parse(&one.host)?, key: one.key };
+            let registrant = Registrant { hostid: parse_host(&one.host)?, key: one.key };
             let is_known = it.key_of(&registrant.hostid).is_some();
             if is_known || it.registrants.len() == MAX_REGISTRANTS {
                 return None;
@@ -111,7 +126,7 @@ impl Reservation {
             it.registrants.push(registrant);
         }
         if let Some(held) = &body.held {
-            let holder = parse(&held.holder)?;
+            let holder = parse_host(&held.holder)?;
             it.key_of(&holder)?;
             it.held = Some((Kind::parse(held.kind).ok()?, holder));
         }
@@ -128,10 +143,16 @@ mod tests {
     fn reservation() -> Reservation {
         let mut it = Reservation::default();
         for host in [1, 2] {
-            it.register(&[host; 16], 3 << 30, (0, u64::MAX - u64::from(host))).unwrap();
+            it.register(&HostId::nameless([host; 16]), 3 << 30, (0, u64::MAX - u64::from(host)))
+                .unwrap();
         }
         let key = u64::MAX - 1;
-        it.acquire(&[1; 16], (Kind::ExclusiveAccessRegistrants as u32) << 8, (key, 0)).unwrap();
+        it.acquire(
+            &HostId::nameless([1; 16]),
+            (Kind::ExclusiveAccessRegistrants as u32) << 8,
+            (key, 0),
+        )
+        .unwrap();
         it
     }
 
@@ -154,9 +175,13 @@ mod tests {
         // The longest that there is.
         let mut full = Reservation::default();
         for host in 0..MAX_REGISTRANTS {
-            full.register(&[host as u8; 16], 3 << 30, (0, u64::MAX)).unwrap();
+            let host = HostId::named([host as u8; 16], "nqn.2014-08.a:h");
+            full.register(&host, 3 << 30, (0, u64::MAX)).unwrap();
         }
-        assert!((full.text(SPACE).len() as u64) < MAX_TEXT_BYTES);
+        let text = full.text(SPACE);
+        assert!((text.len() as u64) < MAX_TEXT_BYTES);
+        // Names that were proved are kept.
+        assert_eq!(Reservation::from_text(&text, SPACE), Ok(full));
     }
 
     /// A text whose check is right.
