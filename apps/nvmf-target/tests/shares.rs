@@ -126,6 +126,33 @@ fn queues_without_connect_make_way_whose_ever_they_are() {
     });
 }
 
+/// Nor does who asks and never answers: such queues make way before those that came about.
+#[test]
+fn who_never_answered_makes_way_first() {
+    let settings = Settings { io_queues: 1, ..Settings::default() };
+    let config = ServerConfig { queues: 16, ..ServerConfig::default() };
+    with(settings, config, |here| {
+        // The oldest of those without Connect.
+        let mut slow = HostQueue::new(&here.base, &QueueConfig::default()).unwrap();
+        let strangers: Vec<_> = (1..=6).map(|number| here.neighbour(number)).collect();
+        let mut begun = Vec::new();
+        for (at, (_, base)) in strangers.iter().enumerate() {
+            begun.push(Joining::begin(base, &QueueConfig::default()).unwrap());
+            let from = Instant::now();
+            while here.change(|server| server.stats().queues) < 4.min(2 + at as u32)
+                || from.elapsed() < Duration::from_millis(300)
+            {
+                assert!(from.elapsed() < Duration::from_secs(20), "its request does not come");
+                base.cm.poll();
+            }
+        }
+        assert_eq!(here.change(|server| server.stats().queues), 4, "a quarter");
+        let still_there = slow.wait_for_end(Duration::from_millis(300));
+        assert!(matches!(still_there, Err(HostError::Silent(_))), "{still_there:?}");
+        drop(begun);
+    });
+}
+
 /// A key, which the host of [`HostConfig::new`] has to show.
 const KEY: &str = "DHHC-1:00:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
 

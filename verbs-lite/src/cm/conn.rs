@@ -137,6 +137,9 @@ pub(super) struct Conn {
     pub(super) is_held: bool,
     /// Its peer asked for it, and has not shown yet that it hears our answers.
     pub(super) is_stranger: bool,
+    /// The way to its peer is known, or was when it asked. A request of one that is not reached is
+    /// not taken.
+    pub(super) is_reached: bool,
     pub(super) ends: Ends,
     pub(super) local_id: u32,
     pub(super) transaction_id: u64,
@@ -166,6 +169,7 @@ impl Conn {
             is_active: false,
             is_held: false,
             is_stranger: false,
+            is_reached: true,
             ends,
             local_id,
             transaction_id,

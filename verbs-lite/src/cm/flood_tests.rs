@@ -62,13 +62,15 @@ struct Server {
     /// Connections that the program holds.
     coming: Vec<u32>,
     established: Vec<u32>,
+    /// Requests that the program takes in a turn.
+    takes: usize,
     /// Questions for neighbours that were sent.
     questions: u32,
     turns: u32,
 }
 
 impl Server {
-    fn new() -> Self {
+    fn new(takes: usize) -> Self {
         let mut engine = engine(2);
         assert!(engine.listen(service_id(PORT), 128));
         let own = own(ip(2), MacAddr([2, 0, 0, 0, 0, 1]));
@@ -76,12 +78,15 @@ impl Server {
         neighbours.set_own([own], Duration::ZERO);
         let outbox = Outbox::new(CmLimits::default().unsent);
         let (coming, established) = (Vec::new(), Vec::new());
-        Self { engine, outbox, neighbours, own, coming, established, questions: 0, turns: 0 }
+        let (questions, turns) = (0, 0);
+        Self { engine, outbox, neighbours, own, coming, established, takes, questions, turns }
     }
 
     fn receive(&mut self, from: IpAddr, mad: &Mad, now: Duration) {
         let ends = Ends { local: self.own.ip, remote: from };
-        self.engine.receive(ends, mad, now);
+        let asks = matches!(mad.message, Message::Req(_));
+        let is_reached = !asks || self.reaches(from, true, now) == Ok(true);
+        self.engine.receive_from(ends, mad, is_reached, now);
         while let Some(out) = self.engine.next_out() {
             self.outbox.push(out);
         }
@@ -105,8 +110,16 @@ impl Server {
 
     /// The rest of a turn: what is due, the program's part, and what can be sent.
     fn turn(&mut self, now: Duration) -> Vec<Out> {
+        for (id, ends) in self.engine.unreached(32) {
+            match self.reaches(ends.remote, true, now) {
+                Ok(true) => self.engine.reached(id),
+                Ok(false) => {}
+                Err(why) => self.engine.unreachable(id, &why.to_string(), now),
+            }
+        }
         self.engine.poll(now);
-        while let Some(id) = self.engine.take_request(service_id(PORT)) {
+        for _ in 0..self.takes {
+            let Some(id) = self.engine.take_request(service_id(PORT)) else { break };
             let answer = Answer { qpn: id & 0xff_ffff, psn: 0, params: ConnParams::default() };
             assert!(self.engine.prepare(id, &answer));
             self.coming.push(id);
@@ -284,9 +297,43 @@ fn a_turn_tries_new_messages_and_some_of_those_that_wait() {
     assert_eq!(outbox.len(), 150 - 2 * 32);
 }
 
+/// Requests alone, fifty for each that the program takes: an honest peer has not one chance in
+/// fifty, but all of them, because it is there.
+#[test]
+fn an_honest_peer_connects_during_a_flood_of_requests_that_nobody_could_take() {
+    const RATE: u32 = 50;
+    let mut server = Server::new(1);
+    let mut rng = SplitMix64::new(12);
+    let ends = Ends { local: ip(1), remote: ip(2) };
+    let mut honest =
+        Honest { engine: engine(1), ends, coming: None, kept: Vec::new(), slowest: Duration::ZERO };
+    let (mut now, mut sent) = (Duration::ZERO, Vec::new());
+    for turn in 0..5000u64 {
+        now += Duration::from_millis(1);
+        for _ in 0..RATE {
+            let (from, mad) = loop {
+                let (from, mad) = hostile(&mut rng, 2000);
+                if matches!(mad.message, Message::Req(_)) {
+                    break (from, mad);
+                }
+            };
+            server.receive(from, &mad, now);
+        }
+        if honest.coming.is_some() || honest.kept.len() as u64 <= turn / 100 {
+            honest.turn(&mut server, &sent, now);
+        }
+        sent = server.turn(now);
+        server.assert_within_limits();
+    }
+    assert!(honest.kept.len() >= 45, "{}", honest.kept.len());
+    // The program heard of nobody else.
+    assert_eq!(server.established.len(), honest.kept.len());
+    assert!(server.coming.len() <= 1, "{}", server.coming.len());
+}
+
 #[test]
 fn an_honest_peer_connects_during_a_flood_and_nothing_grows() {
-    let mut server = Server::new();
+    let mut server = Server::new(usize::MAX);
     let mut rng = SplitMix64::new(11);
     let ends = Ends { local: ip(1), remote: ip(2) };
     let mut honest =

@@ -43,6 +43,8 @@ pub struct CmListener {
 impl ConnectionManager {
     /// Takes requests for connections to a port, at every address, from now on. Up to 128 of them
     /// wait. Then peers that have 16 of these are refused, and others take the place of the oldest.
+    /// A request is taken when the MAC address of its peer is known; until then any other takes its
+    /// place first, so that invented peers cost no queue pair, and keep nobody out who is there.
     ///
     /// # Errors
     ///

@@ -12,6 +12,7 @@ use super::conn::{Ends, Request};
 use super::engine::{Engine, EngineConfig};
 use super::gsi::Gsi;
 use super::links::Links;
+use super::message::Message;
 use super::outbox::{Outbox, Sent};
 use super::reason::End;
 use super::sidr::Sidr;
@@ -29,6 +30,8 @@ const REQUEST_BYTES: usize = 56;
 pub(super) const ACCEPTANCE_BYTES: usize = 196;
 /// First port that callers are given. Source: RFC 6335 section 6.
 const FIRST_EPHEMERAL: u16 = 49152;
+/// Requests whose peers one turn tries to reach again.
+const SOUGHT_PER_TURN: usize = 32;
 /// Datagrams taken in one turn, under the lock. What they cause is sent, or waits within limits.
 const BUDGET: usize = 64;
 
@@ -102,16 +105,40 @@ impl Inner {
             if let Some(received) = received {
                 self.received += 1;
                 let ends = Ends { local: received.local, remote: received.remote };
-                if !self.sidr.receive(ends, &received.mad) {
-                    self.engine.receive(ends, &received.mad, now);
+                let asks = matches!(received.mad.message, Message::Req(_) | Message::SidrReq(_));
+                let is_reached = !asks
+                    || matches!(self.links.resolve(ends.local, ends.remote, true), Ok(Some(_)));
+                if !self.sidr.receive(ends, &received.mad, is_reached) {
+                    self.engine.receive_from(ends, &received.mad, is_reached, now);
                 }
                 self.collect();
             }
         }
+        self.seek(now);
         self.engine.poll(now);
         self.sidr.poll(now);
         self.collect();
         self.flush(now) || moved
+    }
+
+    /// Tries again to reach peers who ask for something. Those that answer no question for their
+    /// MAC address were never there: what they asked for is forgotten.
+    fn seek(&mut self, now: Duration) {
+        let Self { links, engine, sidr, .. } = self;
+        for (id, ends) in engine.unreached(SOUGHT_PER_TURN) {
+            match links.resolve(ends.local, ends.remote, true) {
+                Ok(Some(_)) => engine.reached(id),
+                Ok(None) => {}
+                Err(error) => engine.unreachable(id, &error.to_string(), now),
+            }
+        }
+        for ends in sidr.unreached(SOUGHT_PER_TURN) {
+            match links.resolve(ends.local, ends.remote, true) {
+                Ok(Some(_)) => sidr.reached(ends),
+                Ok(None) => {}
+                Err(_) => sidr.unreachable(ends),
+            }
+        }
     }
 
     fn collect(&mut self) {

@@ -64,6 +64,8 @@ pub(super) struct Asked {
     pub(super) ends: Ends,
     transaction_id: u64,
     pub(super) request: Box<CmSidrReq>,
+    /// The way to its peer is known. One that is not reached is not taken.
+    is_reached: bool,
 }
 
 impl Asked {
@@ -94,6 +96,8 @@ pub(super) struct Sidr {
     /// Questions that were taken and not answered yet.
     open: HashSet<Key>,
     answered: VecDeque<(Key, Out)>,
+    /// Questions that were handed out to have their peers reached.
+    sought: usize,
     pub(super) out: VecDeque<Out>,
 }
 
@@ -112,6 +116,7 @@ impl Sidr {
             listeners: HashMap::new(),
             open: HashSet::new(),
             answered: VecDeque::new(),
+            sought: 0,
             out: VecDeque::new(),
         }
     }
@@ -128,9 +133,10 @@ impl Sidr {
         self.listeners.remove(&service_of(port));
     }
 
-    /// The oldest question for a port that nobody has taken.
+    /// The oldest question for a port that nobody has taken, of a peer that is reached.
     pub(super) fn take(&mut self, port: u16) -> Option<Asked> {
-        let asked = self.listeners.get_mut(&service_of(port))?.pop_front()?;
+        let queue = self.listeners.get_mut(&service_of(port))?;
+        let asked = queue.remove(queue.iter().position(|asked| asked.is_reached)?)?;
         self.open.insert(asked.key());
         Some(asked)
     }
@@ -168,8 +174,30 @@ impl Sidr {
         self.questions.remove(&id);
     }
 
+    /// Peers of questions that are not reached, in turn, to be tried again.
+    pub(super) fn unreached(&mut self, most: usize) -> Vec<Ends> {
+        let asked = self.listeners.values().flatten().filter(|asked| !asked.is_reached);
+        let mut all: Vec<Ends> = asked.map(|asked| asked.ends).collect();
+        if !all.is_empty() {
+            let first = self.sought % all.len();
+            all.rotate_left(first);
+            all.truncate(most);
+            self.sought = self.sought.wrapping_add(all.len());
+        }
+        all
+    }
+
+    /// The way to a peer is known: its questions can be taken.
+    pub(super) fn reached(&mut self, ends: Ends) {
+        let asked = self.listeners.values_mut().flatten().filter(|asked| asked.ends == ends);
+        asked.for_each(|asked| asked.is_reached = true);
+    }
+
     /// A peer cannot be reached.
     pub(super) fn unreachable(&mut self, ends: Ends) {
+        for queue in self.listeners.values_mut() {
+            queue.retain(|asked| asked.is_reached || asked.ends != ends);
+        }
         for question in self.questions.values_mut().filter(|question| question.ends == ends) {
             question.answer.get_or_insert(DatagramAnswer::NoAnswer);
         }
@@ -205,18 +233,21 @@ impl Sidr {
         out
     }
 
-    /// Takes a message; `false` if it is another one's.
-    pub(super) fn receive(&mut self, ends: Ends, mad: &Mad) -> bool {
+    /// Takes a message of a peer that is reached or not; `false` if it is another one's.
+    pub(super) fn receive(&mut self, ends: Ends, mad: &Mad, is_reached: bool) -> bool {
         match &mad.message {
-            Message::SidrReq(request) => self.on_request(ends, mad.transaction_id, request),
+            Message::SidrReq(request) => {
+                let (transaction_id, request) = (mad.transaction_id, Box::new(*request));
+                self.on_request(Asked { ends, transaction_id, request, is_reached });
+            }
             Message::SidrRep(reply) => self.on_reply(ends, reply),
             _ => return false,
         }
         true
     }
 
-    fn on_request(&mut self, ends: Ends, transaction_id: u64, request: &CmSidrReq) {
-        let asked = Asked { ends, transaction_id, request: Box::new(*request) };
+    fn on_request(&mut self, asked: Asked) {
+        let (ends, request) = (asked.ends, &asked.request);
         let key = asked.key();
         if let Some((_, out)) = self.answered.iter().find(|(known, _)| *known == key) {
             return self.out.push_back(*out);
@@ -241,7 +272,12 @@ impl Sidr {
                 queue.remove(oldest);
             }
         } else if queue.len() >= MAX_WAITING {
-            queue.pop_front();
+            // One whose peer is not reached goes before those whose peers are.
+            match queue.iter().position(|asked| !asked.is_reached) {
+                Some(at) => drop(queue.remove(at)),
+                None if asked.is_reached => drop(queue.pop_front()),
+                None => return,
+            }
         }
         queue.push_back(asked);
     }
@@ -289,6 +325,8 @@ impl Sidr {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     fn ends(local: u8, remote: u8) -> Ends {
@@ -303,7 +341,7 @@ mod tests {
     fn carry(from: &mut Sidr, to: &mut Sidr, as_seen_by_to: Ends) -> usize {
         let sent: Vec<_> = from.out.drain(..).collect();
         for out in &sent {
-            assert!(to.receive(as_seen_by_to, &Mad::parse(&out.mad.to_bytes()).unwrap()));
+            assert!(to.receive(as_seen_by_to, &Mad::parse(&out.mad.to_bytes()).unwrap(), true));
         }
         sent.len()
     }
@@ -321,7 +359,7 @@ mod tests {
         assert_eq!(asked.peer(), "10.0.0.1:4000".parse().unwrap());
         assert_eq!((&asked.private_data()[..4], asked.private_data().len()), (&b"who\0"[..], 180));
         // While it is open, it is not taken again.
-        assert!(b.receive(of_b, &first.mad) && b.take(7174).is_none() && b.out.is_empty());
+        assert!(b.receive(of_b, &first.mad, true) && b.take(7174).is_none() && b.out.is_empty());
         b.reply(&asked, (0, 0x1234, 0x0123_4567), b"me");
         assert_eq!(carry(&mut b, &mut a, of_a), 1);
         let Some(DatagramAnswer::Found { qpn: 0x1234, qkey: 0x0123_4567, private_data }) =
@@ -330,7 +368,7 @@ mod tests {
             panic!("{:?}", a.answer_of(id));
         };
         assert_eq!((&private_data[..3], private_data.len()), (&b"me\0"[..], 136));
-        assert!(b.receive(of_b, &first.mad));
+        assert!(b.receive(of_b, &first.mad, true));
         assert_eq!((b.out.len(), b.take(7174).is_none()), (1, true), "the answer was lost");
         assert!(!a.wants(&first.mad.message), "it is answered");
         // A third party's answer is none.
@@ -344,7 +382,10 @@ mod tests {
         let id = a.ask(ends(1, 2), (1, 9), &[], Duration::ZERO);
         assert_eq!(carry(&mut a, &mut b, ends(2, 1)), 1);
         let refusal = b.out[0].mad;
-        assert!(a.receive(ends(1, 3), &refusal) && a.answer_of(id).is_none(), "of another peer");
+        assert!(
+            a.receive(ends(1, 3), &refusal, true) && a.answer_of(id).is_none(),
+            "of another peer"
+        );
         carry(&mut b, &mut a, ends(1, 2));
         assert_eq!(a.answer_of(id), Some(&DatagramAnswer::Refused(NO_SERVICE)));
         let id = a.ask(ends(1, 2), (1, 9), &[], Duration::ZERO);
@@ -363,8 +404,39 @@ mod tests {
         from.ask(ends(peer, 1), (4000, port), b"who", Duration::ZERO);
         let mad = Mad::parse(&from.out[0].mad.to_bytes()).unwrap();
         to.next_id = to.next_id.wrapping_add(1000);
-        assert!(to.receive(ends(1, peer), &mad));
+        assert!(to.receive(ends(1, peer), &mad, true));
         mad
+    }
+
+    #[test]
+    fn peers_that_are_not_reached_push_out_each_other_alone() {
+        let (_, mut b) = two();
+        b.listen(7174);
+        let ask = |b: &mut Sidr, peer: u16, is_reached| {
+            let mut from = Sidr::new(&CmConfig::default(), peer.into());
+            let theirs = |peer: u16| IpAddr::from([10, 1, (peer >> 8) as u8, peer as u8]);
+            let ends = Ends { local: [10, 0, 0, 1].into(), remote: theirs(peer) };
+            from.ask(ends, (4000, 7174), b"who", Duration::ZERO);
+            assert!(b.receive(ends, &from.out[0].mad, is_reached));
+            ends
+        };
+        let honest = ask(&mut b, 1, true);
+        let strangers: Vec<Ends> = (2..1000).map(|peer| ask(&mut b, peer, false)).collect();
+        assert_eq!(b.take(7174).map(|asked| asked.ends), Some(honest));
+        assert!(b.take(7174).is_none(), "not reached");
+        // All are tried in turn. One is there, another is not.
+        let tried: HashSet<Ends> = (0..16).flat_map(|_| b.unreached(16)).collect();
+        assert_eq!(tried.len(), MAX_WAITING - 1);
+        let [.., there, gone] = strangers[..] else { panic!() };
+        b.reached(there);
+        b.unreachable(gone);
+        assert_eq!(b.take(7174).map(|asked| asked.ends), Some(there));
+        // Where all that wait are reached, one that is not has no place.
+        for peer in 1000..1200 {
+            ask(&mut b, peer, true);
+        }
+        ask(&mut b, 1, false);
+        assert!(b.unreached(16).is_empty());
     }
 
     #[test]
@@ -380,7 +452,7 @@ mod tests {
             ask_from(peer, &mut b, 9);
         }
         b.out.clear();
-        assert!(b.receive(ends(1, HONEST), &answered));
+        assert!(b.receive(ends(1, HONEST), &answered, true));
         assert_eq!((b.out.len(), b.take(7174).is_none()), (1, true), "it was answered");
         // Nor does one that asks a lot, or many that do.
         for peer in (2..150).cycle().take(10 * MAX_WAITING) {

@@ -48,16 +48,19 @@ pub(crate) struct Newcomer<T> {
     pub(crate) who: T,
     pub(crate) peer: IpAddr,
     pub(crate) since: Duration,
+    /// Nobody knows whether it is there: it has answered nothing.
+    pub(crate) is_unheard: bool,
 }
 
 /// Of newcomers, where there are `most`, the one that ends for the next: the oldest of the address
-/// that has most. So who comes by many addresses, and shows nothing, does not keep others out.
+/// that has most, of those that have answered nothing, if there are any. So who comes by many
+/// addresses, or by invented ones, and shows nothing, does not keep others out.
 pub(crate) fn who_makes_way<T: Copy>(all: &[Newcomer<T>], most: usize) -> Option<T> {
     if all.len() < most {
         return None;
     }
     let count = |peer: IpAddr| all.iter().filter(|it| it.peer == peer).count();
-    all.iter().max_by_key(|it| (count(it.peer), Reverse(it.since))).map(|it| it.who)
+    all.iter().max_by_key(|it| (it.is_unheard, count(it.peer), Reverse(it.since))).map(|it| it.who)
 }
 
 /// Of `count` controllers or queues, what newcomers of a kind may have.
@@ -125,7 +128,12 @@ impl Target {
                 Newcomers::Discovery => it.subsystem.is_none(),
             };
             if is_one {
-                all.push(Newcomer { who: (at, None), peer: it.peer, since: it.since });
+                all.push(Newcomer {
+                    who: (at, None),
+                    peer: it.peer,
+                    since: it.since,
+                    is_unheard: false,
+                });
             }
             // What is to free a controller's place is a controller.
             if newcomers == Newcomers::Keyless && !is_full {
@@ -135,6 +143,7 @@ impl Target {
                     who: (at, Some(other.queue)),
                     peer: other.peer,
                     since: other.since,
+                    is_unheard: false,
                 }));
             }
         }
@@ -222,12 +231,18 @@ mod tests {
             who,
             peer: [192, 0, 2, host].into(),
             since: Duration::from_secs(since),
+            is_unheard: who > 9,
         };
         let all = [(1, 1, 1), (2, 2, 9), (3, 2, 4), (4, 3, 2)];
         let all = all.map(|(who, host, since)| newcomer(who, host, since));
         assert_eq!([5, 4, 1].map(|most| who_makes_way(&all, most)), [None, Some(3), Some(3)]);
         assert_eq!(who_makes_way(&[all[1], all[3], all[0]], 3), Some(1));
         assert_eq!(who_makes_way::<u32>(&[], 0), None);
+        // Whoever never answered goes before all others.
+        let unheard = [(10, 4, 20), (11, 4, 10), (12, 5, 1)];
+        let unheard = unheard.map(|(who, host, since)| newcomer(who, host, since));
+        assert_eq!(who_makes_way(&[all, [unheard[0]; 4]].concat(), 5), Some(10));
+        assert_eq!(who_makes_way(&[&all[..], &unheard].concat(), 5), Some(11));
     }
 
     #[test]

@@ -214,11 +214,11 @@ impl Server {
         let made = self.sessions.iter_mut().filter(|(_, session)| is_one(&session.link));
         let made = made.map(|(qp, Session { link, .. })| {
             let (who, peer) = (qp.user_index(), link.connection.peer().ip());
-            Newcomer { who, peer, since: link.since }
+            Newcomer { who, peer, since: link.since, is_unheard: false }
         });
         let coming = self.coming.iter().map(|it| {
             let Coming { place, peer, since, .. } = *it;
-            Newcomer { who: place, peer, since }
+            Newcomer { who: place, peer, since, is_unheard: true }
         });
         made.chain(coming).collect()
     }

@@ -82,6 +82,8 @@ pub struct Engine {
     deadlines: BTreeSet<(Duration, u32)>,
     out: VecDeque<Out>,
     next_id: u32,
+    /// Requests that were handed out to have their peers reached.
+    sought: usize,
     stats: CmLimitStats,
 }
 
@@ -98,6 +100,7 @@ impl Engine {
             deadlines: BTreeSet::new(),
             out: VecDeque::new(),
             next_id: config.first_id,
+            sought: 0,
             crowds: [
                 Crowd::new(limits.half_open, limits.half_open_per_peer),
                 Crowd::new(limits.ending, limits.ending_per_peer),
@@ -109,7 +112,8 @@ impl Engine {
 
     /// Takes requests for a service from now on, up to `backlog` that nobody has taken. `false` if
     /// it does already. When the queue is full, a peer that has an eighth of it is refused, and the
-    /// request of any other takes the place of the oldest.
+    /// request of any other takes the place of the oldest whose peer is not reached, or else of the
+    /// oldest, if its own peer is.
     pub fn listen(&mut self, service_id: u64, backlog: usize) -> bool {
         if self.listeners.contains_key(&service_id) {
             return false;
@@ -128,12 +132,37 @@ impl Engine {
         }
     }
 
-    /// The oldest request that nobody has taken.
+    /// The oldest request that nobody has taken, of a peer that is reached.
     pub fn take_request(&mut self, service_id: u64) -> Option<u32> {
-        let queue = &mut self.listeners.get_mut(&service_id)?.queue;
-        let id = queue.pop_front()?;
+        let (queue, conns) = (&mut self.listeners.get_mut(&service_id)?.queue, &self.conns);
+        let is_reached = |id: &u32| conns.get(id).is_some_and(|conn| conn.is_reached);
+        let at = queue.iter().position(is_reached)?;
+        let id = queue.remove(at)?;
         self.conns.get_mut(&id)?.is_held = true;
         Some(id)
+    }
+
+    /// Some of the requests whose peers are not reached, in turn, to be tried again:
+    /// [`Engine::reached`] and [`Engine::unreachable`] say how that went.
+    pub fn unreached(&mut self, most: usize) -> Vec<(u32, Ends)> {
+        let queued = self.listeners.values().flat_map(|listener| &listener.queue);
+        let conns = queued.filter_map(|id| Some((*id, self.conns.get(id)?)));
+        let mut all: Vec<(u32, Ends)> =
+            conns.filter(|(_, conn)| !conn.is_reached).map(|(id, conn)| (id, conn.ends)).collect();
+        if !all.is_empty() {
+            let first = self.sought % all.len();
+            all.rotate_left(first);
+            all.truncate(most);
+            self.sought = self.sought.wrapping_add(all.len());
+        }
+        all
+    }
+
+    /// The way to the peer of a request is known: the request can be taken.
+    pub fn reached(&mut self, id: u32) {
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.is_reached = true;
+        }
     }
 
     /// What is known of a connection.

@@ -13,11 +13,17 @@ use super::{Engine, HALF_OPEN, count};
 const SHARE: usize = 8;
 
 impl Engine {
-    /// Takes a message.
+    /// Takes a message of a peer to which the way is known.
     pub fn receive(&mut self, ends: Ends, mad: &Mad, now: Duration) {
+        self.receive_from(ends, mad, true, now);
+    }
+
+    /// Takes a message; `is_reached` says whether the way to its sender is known. Invented peers
+    /// are never reached, so requests of those that are not wait apart: see [`Engine::unreached`].
+    pub fn receive_from(&mut self, ends: Ends, mad: &Mad, is_reached: bool, now: Duration) {
         let transaction_id = mad.transaction_id;
         match &mad.message {
-            Message::Req(req) => self.on_req(ends, transaction_id, req, now),
+            Message::Req(req) => self.on_req(ends, transaction_id, (req, is_reached), now),
             Message::Rep(rep) => self.on_rep(ends, transaction_id, rep, now),
             Message::Rtu(rtu) => self.on_rtu(ends, rtu),
             Message::Rej(message) => self.on_rej(ends, message, now),
@@ -33,7 +39,13 @@ impl Engine {
         self.conns.get(&id).filter(|conn| conn.ends == ends)
     }
 
-    fn on_req(&mut self, ends: Ends, transaction_id: u64, req: &CmReq, now: Duration) {
+    fn on_req(
+        &mut self,
+        ends: Ends,
+        transaction_id: u64,
+        (req, is_reached): (&CmReq, bool),
+        now: Duration,
+    ) {
         let (peer, guid) = (ends.remote, req.local_ca_guid());
         if let Some(&id) = self.by_remote.get(&(peer, guid, req.local_comm_id())) {
             return self.on_duplicate_req(id);
@@ -59,20 +71,26 @@ impl Engine {
         if cma_header(req).is_none() {
             return refuse(self, RejectReason::UNSUPPORTED, &[]);
         }
-        let crowded =
-            if listener.queue.len() >= listener.backlog { listener.queue.front() } else { None };
+        let is_full = listener.queue.len() >= listener.backlog;
         let own = |id: &&u32| self.conns.get(id).is_some_and(|conn| conn.ends.remote == peer);
-        let has_its_share = crowded.is_some()
+        let has_its_share = is_full
             && listener.queue.iter().filter(own).count() >= (listener.backlog / SHARE).max(1);
         if has_its_share || self.crowds[HALF_OPEN].is_full_for(peer) {
             count(&mut self.stats.refused, "half_open_per_peer");
             return refuse(self, RejectReason::NO_RESOURCES, &[]);
         }
-        if let Some(&oldest) = crowded {
-            self.push_out(oldest);
+        if is_full {
+            let is_unreached = |id: &&u32| self.conns.get(id).is_some_and(|conn| !conn.is_reached);
+            let unreached = listener.queue.iter().find(is_unreached);
+            let oldest = if is_reached { listener.queue.front() } else { None };
+            let Some(&crowded) = unreached.or(oldest) else {
+                return count(&mut self.stats.pushed_out, "half_open");
+            };
+            self.push_out(crowded);
         }
         let id = self.new_id();
-        let conn = Conn { is_stranger: true, ..Conn::new(ends, id, transaction_id, *req) };
+        let conn =
+            Conn { is_stranger: true, is_reached, ..Conn::new(ends, id, transaction_id, *req) };
         self.conns.insert(id, conn);
         self.index(id);
         if let Some(listener) = self.listeners.get_mut(&req.service_id()) {

@@ -128,6 +128,46 @@ fn half_open_connections_are_limited_by_peer_and_in_all() {
     assert_eq!(hosts, (102..110).map(ip).collect::<Vec<_>>());
 }
 
+/// Peers that are not reached have what others leave them, and no program hears of them.
+#[test]
+fn peers_that_are_not_reached_push_out_each_other_alone() {
+    let EngineConfig { cm, .. } = config(2);
+    let mut engine = Engine::new(EngineConfig { cm, ..config(2) });
+    engine.listen(service_id(PORT), 4);
+    let ask = |engine: &mut Engine, host: u8, is_reached| {
+        let ends = Ends { local: ip(2), remote: ip(host) };
+        let request = Request { ends, ..request() };
+        let message = Message::Req(conn::req(host.into(), &request, &cm, host.into()));
+        engine.receive_from(ends, &Mad { transaction_id: 0, message }, is_reached, Duration::ZERO);
+    };
+    let host_of = |engine: &Engine, id: u32| engine.conn(id).unwrap().ends.remote;
+    ask(&mut engine, 9, true);
+    (10..110).for_each(|host| ask(&mut engine, host, false));
+    assert_eq!((engine.len(), engine.limit_stats().pushed_out), (4, 97));
+    let honest = engine.take_request(service_id(PORT)).unwrap();
+    assert_eq!(host_of(&engine, honest), ip(9));
+    assert_eq!(engine.take_request(service_id(PORT)), None);
+    // They are tried in turn. One is there, and one is not.
+    let tried: Vec<u32> = (0..3).flat_map(|_| engine.unreached(1)).map(|(id, _)| id).collect();
+    assert_eq!(
+        tried.iter().map(|id| host_of(&engine, *id)).collect::<Vec<_>>(),
+        [107, 108, 109].map(ip)
+    );
+    engine.reached(tried[1]);
+    engine.unreachable(tried[2], "it is not there", Duration::ZERO);
+    assert_eq!(engine.take_request(service_id(PORT)), Some(tried[1]));
+    // Where all that wait are reached, one that is not has no place; another one that is, has.
+    (20..24).for_each(|host| ask(&mut engine, host, true));
+    ask(&mut engine, 30, false);
+    ask(&mut engine, 24, true);
+    let all = std::iter::from_fn(|| engine.take_request(service_id(PORT)));
+    let all: Vec<u32> = all.collect();
+    assert_eq!(
+        all.iter().map(|id| host_of(&engine, *id)).collect::<Vec<_>>(),
+        [21, 22, 23, 24].map(ip)
+    );
+}
+
 #[test]
 fn ended_connections_are_limited_by_peer_and_in_all() {
     let mut engine = crowded();
