@@ -142,6 +142,26 @@ fn a_connection_is_made_used_and_ended() {
     drop((qp, theirs));
 }
 
+/// Whoever looks whether a connection has ended does nothing for it: somebody else does.
+#[test]
+fn an_end_is_seen_without_doing_what_is_due() {
+    let world = world(Two::new());
+    let (mut theirs, mut ours) = world.connect(world.address(), &USUAL, &USUAL);
+    assert!(!ours.connection.has_ended() && !theirs.connection.has_ended());
+    ours.connection.disconnect(b"bye").unwrap();
+    for _ in 0..100 {
+        world.a.poll();
+        world.two.world.settle();
+    }
+    let received = world.b.stats().received;
+    assert!(!theirs.connection.has_ended(), "nobody has looked at what came");
+    assert_eq!(world.b.stats().received, received);
+    world.until(|| theirs.connection.has_ended().then_some(()));
+    assert!(matches!(theirs.connection.poll(), Some(End::ByPeer(_))));
+    world.until(|| ours.connection.has_ended().then_some(()));
+    assert_eq!(ours.connection.poll(), Some(&End::ByUs));
+}
+
 #[test]
 fn ends_over_ipv6_agree_on_the_smaller_wish() {
     let mut world = world(Two::new());

@@ -1,6 +1,8 @@
 //! One connection: its state, its timers, and the messages that it sends.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use ferrocx_prm::Layout;
@@ -151,6 +153,8 @@ pub(super) struct Conn {
     /// Its place in the crowd that its state belongs to.
     pub(super) turn: Option<u64>,
     pub(super) end: Option<End>,
+    /// It has ended: for those who look without the manager's lock.
+    pub(super) has_ended: Arc<AtomicBool>,
 }
 
 /// Copies as many bytes as fit into a field of zeros.
@@ -179,6 +183,7 @@ impl Conn {
             deadline: None,
             turn: None,
             end: None,
+            has_ended: Arc::default(),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ferrocx_prm::mad::CmReq;
@@ -317,10 +319,11 @@ impl Held {
         let inner = self.manager.lock();
         let conn = inner.engine.conn(self.id)?;
         let (peer, local) = (conn.peer(), conn.ends.local);
+        let has_ended = Arc::clone(&conn.has_ended);
         drop(inner);
         let private_data = terms.private_data();
         let (responder_resources, initiator_depth) = terms.reads();
-        let connection = Connection { held: self, peer, local, end: None };
+        let connection = Connection { held: self, peer, local, end: None, has_ended };
         Some(Connected { qp, connection, private_data, responder_resources, initiator_depth })
     }
 }
@@ -351,6 +354,7 @@ pub struct Connection {
     peer: SocketAddr,
     local: IpAddr,
     end: Option<End>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Connection {
@@ -364,6 +368,14 @@ impl Connection {
     #[must_use]
     pub fn local(&self) -> IpAddr {
         self.local
+    }
+
+    /// Whether the connection has ended, by what was received so far. It takes no lock and does
+    /// nothing that is due: for those who have many connections, and call
+    /// [`ConnectionManager::poll`] for all of them.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Does what is due; how the connection ended, once it has.

@@ -58,6 +58,10 @@ impl Server {
 
     /// Looks after every queue: its connection, its deadline, its end.
     fn tick(&mut self, now: Duration) {
+        // Before the target is locked, for which other cores wait.
+        for (_, session) in self.sessions.iter_mut() {
+            session.link.publish();
+        }
         let shared = self.shared.clone();
         let mut target = shared.lock();
         // What came while this core stood still is not taken in yet.
@@ -83,10 +87,9 @@ impl Server {
                     })
                 });
             }
-            link.publish();
             link.look_whether_known(&target);
             target.account(&mut link.queue);
-            if link.connection.poll().is_some() {
+            if link.connection.has_ended() {
                 link.end("its host has disconnected");
             }
             let is_late = now.saturating_sub(link.since) > CONNECT_PATIENCE;

@@ -10,6 +10,7 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::net::IpAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::crowd::Crowd;
@@ -405,6 +406,9 @@ impl Engine {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let (was, is) = (crowd_of(conn.state), crowd_of(state));
         conn.state = state;
+        if matches!(state, State::TimeWait | State::Ended) {
+            conn.has_ended.store(true, Ordering::Release);
+        }
         if let Some(before) = std::mem::replace(&mut conn.deadline, deadline) {
             self.deadlines.remove(&(before, id));
         }
