@@ -42,9 +42,9 @@
 //! Whatever arrives is answered within limits: how much peers make this end remember, by address
 //! and in all, and how long it waits ([`CmLimits`]). Younger requests push out the oldest that are
 //! half open, never a connection that was made; a program is given no request whose peer's MAC
-//! address is not known, and such requests go first where too many wait. Messages count only between the addresses of
-//! their connection. Nothing is signed: who can send in another's name can refuse or end that
-//! one's connections.
+//! address is not known, and such requests go first where too many wait. Messages count only
+//! between the addresses of their connection. Nothing is signed: who can send in another's name can
+//! refuse or end that one's connections.
 //!
 //! # What it does not do
 //!

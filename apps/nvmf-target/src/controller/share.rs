@@ -1,5 +1,5 @@
-//! [`Shares`]: what hosts of one address, and those who only ask what there is, may have of
-//! controllers and queues, so that a stranger cannot take all of them.
+//! [`Shares`]: what hosts of one address, and newcomers of all addresses, may have of controllers
+//! and queues, so that a stranger cannot take all of them.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
