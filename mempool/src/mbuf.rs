@@ -231,13 +231,6 @@ impl Mbuf {
         header!(self, iova).wrapping_add(u64::from(header!(self, data_off)))
     }
 
-    /// The address of the first byte of the data room, in the space of [`Mbuf::data_iova`].
-    #[inline]
-    #[must_use]
-    pub fn room_iova(&self) -> u64 {
-        header!(self, iova)
-    }
-
     /// Bytes of the data room, headroom included.
     #[inline]
     #[must_use]
@@ -279,6 +272,15 @@ impl Mbuf {
     #[must_use]
     pub fn data_address(&self) -> usize {
         self.data_ptr().addr()
+    }
+
+    /// Virtual address of the first byte of the data room: what a queue translates by the mapping
+    /// that it holds itself, when it posts a buffer to be filled. What device the pool's stamp is
+    /// of, and for how long, then does not matter.
+    #[inline]
+    #[must_use]
+    pub fn room_address(&self) -> usize {
+        header!(self, buf).addr()
     }
 
     #[inline]

@@ -186,17 +186,17 @@ impl MbufFifo {
         Ok(())
     }
 
-    /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows the device's
-    /// address of each room to `each`. Their headers are untouched, as by
+    /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows where the room
+    /// of each lies to `each`: [`Mbuf::room_address`]. Their headers are untouched, as by
     /// [`PoolCache::get_raw_bulk`]. Returns how many: 0 if the pool has too few, or the list
     /// is full.
     ///
     /// # Panics
     /// If `cache` is another pool's.
     #[inline(always)]
-    pub fn fill(&mut self, cache: &mut PoolCache, n: usize, mut each: impl FnMut(u64)) -> usize {
+    pub fn fill(&mut self, cache: &mut PoolCache, n: usize, mut each: impl FnMut(usize)) -> usize {
         let run = self.take_in(cache, n);
-        run.iter().for_each(|mbuf| each(mbuf.room_iova()));
+        run.iter().for_each(|mbuf| each(mbuf.room_address()));
         run.len()
     }
 
@@ -207,10 +207,10 @@ impl MbufFifo {
         &mut self,
         cache: &mut PoolCache,
         places: &[P],
-        mut each: impl FnMut(&P, u64),
+        mut each: impl FnMut(&P, usize),
     ) -> usize {
         let run = self.take_in(cache, places.len());
-        run.iter().zip(places).for_each(|(mbuf, place)| each(place, mbuf.room_iova()));
+        run.iter().zip(places).for_each(|(mbuf, place)| each(place, mbuf.room_address()));
         run.len()
     }
 

@@ -197,9 +197,6 @@ pub struct RegionKeys {
     pub addresses: Range<usize>,
     /// What turns a virtual address into an I/O address, wrapping.
     pub va_to_iova: u64,
-    /// What turns the address stamped into a buffer into one of this device, wrapping. 0 unless
-    /// another device stamped the pool.
-    pub stamp_to_iova: u64,
     /// Key, as it stands in a WQE.
     pub lkey_be: u32,
     /// Who may use the key: one of [`KeyDomains`].
@@ -271,9 +268,11 @@ impl Registrations {
             return Err(DeviceError::InUse { handles });
         }
         if entry.pools[place].stamped {
-            // SAFETY: no Ethernet queue holds the mapping, so none posts the pool's buffers. Queue
-            // pairs look at the domain, which is withdrawn first; what they, their keys or their
-            // page lists hold is out of the pool, so that this is refused.
+            // SAFETY: receive queues, of whatever device, post buffers by the mapping that they
+            // hold, not by the stamp. Send queues of this device hold this mapping, so there is
+            // none, and those of others look up what this one stamped. Queue pairs look at the
+            // domain, which is withdrawn first; what they, their keys or their page lists hold is
+            // out of the pool, so that this is refused.
             if let Err(error) = unsafe { pool.unstamp() } {
                 // SAFETY: as `stamp` says: the registration goes on.
                 unsafe { pool.stamp(entry.stamp()) }?;
@@ -320,8 +319,7 @@ impl Registrations {
     /// How this device reaches a pool.
     pub(crate) fn get(&self, pool: &Pool) -> Option<RegionKeys> {
         let entry = self.list.get(self.find(pool)?).filter(|entry| !entry.is_ending)?;
-        let stamp = pool.keys()?.region_iova;
-        Some(RegionKeys { stamp_to_iova: entry.mapping.iova().wrapping_sub(stamp), ..entry.keys() })
+        entry.pools.iter().any(|known| known.pool == *pool).then(|| entry.keys())
     }
 
     /// How this device reaches every region, for packets of any pool.
@@ -359,9 +357,9 @@ impl Registrations {
 fn give_free(pools: impl IntoIterator<Item = Registered>) {
     for Registered { pool, .. } in pools.into_iter().filter(|known| known.stamped) {
         // Buffers may still be out, or in a core's cache. The stamp then stays without its domain,
-        // and another device works with the difference of the addresses.
+        // and means nothing to anybody.
         // SAFETY: the device reaches nothing through this mapping any more, whatever a queue of it
-        // still posts.
+        // still posts; and those of others post nothing by this stamp, as in `remove`.
         if let Err(error) = unsafe { pool.unstamp() } {
             tracing::debug!(%error, "pool keeps its stamp");
         }
@@ -381,7 +379,6 @@ impl Registration {
         RegionKeys {
             addresses: start..start + self.region.len_bytes(),
             va_to_iova: self.mapping.iova().wrapping_sub(start as u64),
-            stamp_to_iova: 0,
             lkey_be: self.lkey.to_be(),
             domain: self.domain,
             _mapping: Arc::clone(&self.mapping),

@@ -95,7 +95,7 @@ pub(crate) struct RxRing {
     /// of packets that were taken when the line ends.
     wanted: u32,
     line: u32,
-    /// What turns a buffer's stamped address into the one to post.
+    /// What turns the address of a buffer's room into the one to post.
     post_offset: u64,
     cache: PoolCache,
     pub(crate) stats: RxStats,
@@ -328,8 +328,8 @@ impl RxRing {
     #[inline(always)]
     fn post(&mut self, n: usize) -> usize {
         let (wqes, offset) = (self.ring.view().span(self.ring.pi, n), self.post_offset);
-        let posted = self.elts.fill_each(&mut self.cache, wqes.cells(), |wqe, room_iova| {
-            let addr = room_iova.wrapping_add(offset);
+        let posted = self.elts.fill_each(&mut self.cache, wqes.cells(), |wqe, room| {
+            let addr = (room as u64).wrapping_add(offset);
             wqe.slot().store_be64::<{ Data::ADDR.offset }>(addr);
         });
         self.ring.pi = self.ring.pi.wrapping_add(posted as u32);
@@ -435,7 +435,7 @@ impl RxQueue {
             line: 0,
             cq,
             ring,
-            post_offset: keys.stamp_to_iova.wrapping_add(headroom.into()),
+            post_offset: keys.va_to_iova.wrapping_add(headroom.into()),
             cache: pool.cache_with_size(config.cache_size),
             stats: RxStats::default(),
             mini: compressed::Mini::default(),

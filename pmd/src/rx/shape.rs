@@ -110,8 +110,6 @@ pub(super) struct Split {
     pub(super) of_each: usize,
     /// Where the next one goes: work request, and segment of it.
     at: (u32, u32),
-    /// What turns a payload buffer's stamped address into the one to post.
-    post_offset: u64,
     /// Keeps the payload pool's region mapped.
     pub(super) keys: RegionKeys,
 }
@@ -131,7 +129,6 @@ impl Split {
             elts: MbufFifo::new(payload, 1 << (shape.log_size + shape.log_segs)),
             of_each: (1 << shape.log_segs) - 1,
             at: (0, FIRST_PAYLOAD),
-            post_offset: keys.stamp_to_iova,
             keys,
         }))
     }
@@ -140,13 +137,13 @@ impl Split {
     /// pool has so many.
     pub(super) fn fill(&mut self, ring: &RecvRing) {
         let (log_segs, most) = (ring.log_segments(), ring.entries() as usize * self.of_each);
-        let (view, offset, mut at) = (ring.view(), self.post_offset, self.at);
+        let (view, offset, mut at) = (ring.view(), self.keys.va_to_iova, self.at);
         let mut at_once = REFILL * self.of_each;
         while at_once != 0 && self.elts.len() < most {
             let n = at_once.min(most - self.elts.len());
-            let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
+            let posted = self.elts.fill(&mut self.cache, n, |room| {
                 let slot = view.at((at.0 << log_segs).wrapping_add(at.1));
-                slot.store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
+                slot.store_be64::<{ Data::ADDR.offset }>((room as u64).wrapping_add(offset));
                 at.1 += 1;
                 if at.1 >> log_segs != 0 {
                     at = (at.0.wrapping_add(1), FIRST_PAYLOAD);

@@ -226,10 +226,10 @@ impl RxRing {
         while self.ring.missing() > 0 {
             let requests = if is_scarce { 1 } else { (self.ring.missing() as usize).min(REFILL) };
             let (wqes, mut at) = (self.ring.view(), self.ring.pi << log_segs);
-            let posted = self.elts.fill(&mut self.cache, requests << log_segs, |room_iova| {
+            let posted = self.elts.fill(&mut self.cache, requests << log_segs, |room| {
                 // Only the first buffer keeps its headroom free.
                 let is_first = at & ((1 << log_segs) - 1) == 0;
-                let address = room_iova.wrapping_add(offset);
+                let address = (room as u64).wrapping_add(offset);
                 let address = if is_first { address } else { address.wrapping_sub(headroom) };
                 wqes.at(at).store_be64::<{ Data::ADDR.offset }>(address);
                 at = at.wrapping_add(1);
@@ -256,9 +256,9 @@ impl RxRing {
         let mut at_once = REFILL;
         while at_once != 0 && pi != end {
             let n = at_once.min(end.wrapping_sub(pi) as usize);
-            let posted = self.elts.fill(&mut self.cache, n, |room_iova| {
+            let posted = self.elts.fill(&mut self.cache, n, |room| {
                 let slot = wqes.at(pi << log_segs);
-                slot.store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
+                slot.store_be64::<{ Data::ADDR.offset }>((room as u64).wrapping_add(offset));
                 pi = pi.wrapping_add(1);
             });
             // Fewer than wanted: as many as there are, one by one.

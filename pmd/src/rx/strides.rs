@@ -50,9 +50,7 @@ pub(super) struct Strides {
     copy_bytes: u32,
     headroom: u16,
     cache: PoolCache,
-    /// What turns a buffer's stamped address into the one to post.
-    post_offset: u64,
-    /// Keeps their region mapped.
+    /// Where they lie for the device. Keeps their region mapped.
     keys: RegionKeys,
 }
 
@@ -119,7 +117,6 @@ impl Strides {
             copy_bytes: u32::from(*copy_bytes),
             headroom,
             cache: buffers.cache_with_size(cache_size.min(1 << log_size)),
-            post_offset: keys.stamp_to_iova,
             keys,
         }))
     }
@@ -212,11 +209,12 @@ impl Strides {
     fn post(&mut self, ring: &mut RecvRing) -> bool {
         let mut at_once = REFILL;
         while ring.missing() != 0 {
-            let (wqes, offset, mut pi) = (ring.view(), self.post_offset, ring.pi);
+            let (wqes, offset, mut pi) = (ring.view(), self.keys.va_to_iova, ring.pi);
             let n = at_once.min(ring.missing() as usize);
-            let posted = self.buffers.fill(&mut self.cache, n, |room_iova| {
+            let posted = self.buffers.fill(&mut self.cache, n, |room| {
                 let unit = (pi << LOG_UNITS).wrapping_add(1);
-                wqes.at(unit).store_be64::<{ Data::ADDR.offset }>(room_iova.wrapping_add(offset));
+                wqes.at(unit)
+                    .store_be64::<{ Data::ADDR.offset }>((room as u64).wrapping_add(offset));
                 pi = pi.wrapping_add(1);
             });
             ring.pi = pi;
