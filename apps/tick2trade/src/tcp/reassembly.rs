@@ -43,9 +43,10 @@ impl Reassembly {
             (from, to) = (from.min(piece.0), to.max(piece.1));
         }
         self.pieces.insert(first, (from, to));
-        for (at, &byte) in (distance..).zip(data) {
-            self.bytes[(self.start + at) % size] = byte;
-        }
+        let at = (self.start + distance) % size;
+        let (end, start) = data.split_at(data.len().min(size - at));
+        self.bytes[at..at + end.len()].copy_from_slice(end);
+        self.bytes[..start.len()].copy_from_slice(start);
     }
 
     /// The next expected byte lies `bytes` further on.
