@@ -341,13 +341,13 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::super::ana::Ana;
-    use super::super::reservation::Reservation;
+    use super::super::reservation::{HostId, Reservation};
     use super::*;
     use crate::proto::cm::Request;
 
-    const HOLDER: [u8; 16] = [1; 16];
+    const HOLDER: HostId = HostId::nameless([1; 16]);
 
-    fn queue(hostid: [u8; 16]) -> Queue {
+    fn queue(hostid: HostId) -> Queue {
         let (here, there) = ("192.0.2.1:4420".parse().unwrap(), "192.0.2.2".parse().unwrap());
         let mut queue = Queue::new(7, &Request::default(), here, there);
         queue.connected(Role::Io(0), 16, false);
@@ -375,7 +375,7 @@ mod tests {
         let (read, write) = (sqe(io::READ), sqe(io::WRITE));
         let (there, conflict) = (Ok((1024, 1536)), Err(Status::RESERVATION_CONFLICT.dnr()));
         let mut found = Found::nothing();
-        let other = queue([2; 16]);
+        let other = queue(HostId::nameless([2; 16]));
         // Registered with, and nobody holds it.
         let first = offer(4, &reservation);
         assert_eq!(first.bytes(&other, &read, Kind::Read, &mut found), there);
