@@ -50,7 +50,8 @@ fn short_commands_have_many_buffers_and_long_ones_their_own() {
             short.submit(of(io::WRITE, at * SHORT, SHORT)).unwrap();
         }
         here.until_held(42);
-        // Of the long ones only the first asks: the other stands behind it in the line of their queue.
+        // Of the long ones only the first asks: the other stands behind it in the line of their
+        // queue.
         assert_eq!(waits(), 1, "each short one has a buffer");
         for at in 40..44 {
             short.submit(of(io::WRITE, at * SHORT, 1)).unwrap();

@@ -186,10 +186,10 @@ impl MbufFifo {
         Ok(())
     }
 
-    /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows where the room
-    /// of each lies to `each`: [`Mbuf::room_address`]. Their headers are untouched, as by
-    /// [`PoolCache::get_raw_bulk`]. Returns how many: 0 if the pool has too few, or the list
-    /// is full.
+    /// Adds `n` buffers out of `cache`, fewer only at the end of the array, and shows where the
+    /// room of each lies to `each`: [`Mbuf::room_address`]. Their headers are untouched, as by
+    /// [`PoolCache::get_raw_bulk`]. Returns how many: 0 if the pool has too few, or the list is
+    /// full.
     ///
     /// # Panics
     /// If `cache` is another pool's.

@@ -15,8 +15,8 @@
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
 //! several buffers to a work request: `scattered`, with all but the first in `tails`; what requests
-//! look like is in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer:
-//! `strides`.
+//! look like is in `shape`. Queues that are [striding](crate::Striding) take many packets to a
+//! buffer: `strides`.
 
 mod completions;
 mod compressed;

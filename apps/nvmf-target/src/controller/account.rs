@@ -1,13 +1,7 @@
 //! What queues have done since their cores looked last: [`Target::account`] takes it in, so that no
-//! I/O command takes the lock that all cores share, not even one that fails ([`Failures`]).
-
-use std::collections::VecDeque;
+//! I/O command takes the lock that all cores share, not even one that fails.
 
 use super::{Queue, Role, Target};
-use crate::proto::identify::ERROR_ENTRIES;
-use crate::proto::log::ErrorEntry;
-use crate::proto::sqe::Sqe;
-use crate::proto::status::Status;
 
 impl Target {
     /// Takes in what a queue has done since the last call: a sign of its host's life, traffic, and
@@ -32,33 +26,6 @@ impl Target {
     }
 }
 
-/// I/O commands of a queue that failed since its core has told its controller last.
-#[derive(Debug)]
-pub(super) struct Failures {
-    /// The newest, as many as a log has: the oldest first. Their numbers are the controller's to
-    /// give.
-    pub(super) list: VecDeque<ErrorEntry>,
-    /// How many there were before these.
-    pub(super) older: u64,
-    /// How many of all were errors of the medium.
-    pub(super) of_medium: u64,
-}
-
-impl Failures {
-    pub(super) fn new() -> Self {
-        Self { list: VecDeque::with_capacity(ERROR_ENTRIES), older: 0, of_medium: 0 }
-    }
-
-    pub(super) fn note(&mut self, sqid: u16, sqe: &Sqe, status: Status) {
-        if self.list.len() == ERROR_ENTRIES {
-            self.list.pop_front();
-            self.older += 1;
-        }
-        self.of_medium += u64::from(status.is_of_medium());
-        self.list.push_back(ErrorEntry::new(sqid, sqe, status));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -67,7 +34,8 @@ mod tests {
     use super::*;
     use crate::proto::cm::Request;
     use crate::proto::sgl::Sgl;
-    use crate::proto::sqe::io;
+    use crate::proto::sqe::{Sqe, io};
+    use crate::proto::status::Status;
 
     /// However many there were, the controller counts them all and lists the newest.
     #[test]

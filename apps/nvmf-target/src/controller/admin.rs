@@ -125,10 +125,10 @@ impl Target {
         }
     }
 
-    /// Whether a command may bring more than fits into a page of its queue, so that it needs a buffer
-    /// that all queues of a core share: a log page or a report of reservations, of a host that was
-    /// let in to a subsystem and has switched its controller on. Whatever else asks for as much is
-    /// refused.
+    /// Whether a command may bring more than fits into a page of its queue, so that it needs a
+    /// buffer that all queues of a core share: a log page or a report of reservations, of a host
+    /// that was let in to a subsystem and has switched its controller on. Whatever else asks for as
+    /// much is refused.
     #[must_use]
     pub fn may_bring_more(&self, queue: &Queue, sqe: &Sqe) -> bool {
         let is_it = match queue.role {

@@ -13,6 +13,7 @@
 //! | `leaving` | what a controller leaves behind that has ended |
 //! | `state` | a controller: registers, features, events, errors |
 //! | `account` | what queues have done since their cores looked last |
+//! | `failures` | I/O commands that failed, until their controller hears of them |
 //! | [`abort`] | commands that are taken back |
 //! | `admin` | commands of the admin queue |
 //! | [`reservation`] | reservations, and their commands |
@@ -31,6 +32,7 @@ pub mod ana;
 mod auth;
 mod connect;
 mod discovery;
+mod failures;
 pub mod io;
 mod leaving;
 mod logs;

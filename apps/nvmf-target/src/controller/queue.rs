@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::account::Failures;
 use super::auth::{Auth, Proof};
+use super::failures::Failures;
 use super::reservation::HostId;
 use crate::proto::cm::Request;
 use crate::proto::log::Traffic;

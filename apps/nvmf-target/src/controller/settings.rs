@@ -28,8 +28,8 @@ pub struct Settings {
     pub service: u16,
 }
 
-/// Bytes of a page of an admin queue: the most that a command of it brings without a buffer that all
-/// queues of a core share.
+/// Bytes of a page of an admin queue: the most that a command of it brings without a buffer that
+/// all queues of a core share.
 pub(crate) const ADMIN_PAGE_BYTES: usize = 16 << 10;
 
 impl Default for Settings {
@@ -61,8 +61,8 @@ impl Settings {
         4096 << mdts
     }
 
-    /// The same as an exponent, of discovery's controllers: what they bring fits into a page of their
-    /// own queue, since nobody has to show anything to have one.
+    /// The same as an exponent, of discovery's controllers: what they bring fits into a page of
+    /// their own queue, since nobody has to show anything to have one.
     pub(super) fn discovery_mdts(&self) -> u8 {
         self.mdts.min(ADMIN_PAGE_BYTES.ilog2() as u8 - 12)
     }

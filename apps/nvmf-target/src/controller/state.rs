@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use arrayvec::ArrayVec;
 
-use super::account::Failures;
 use super::auth::Proof;
+use super::failures::Failures;
 use super::reservation::{HostId, Notice};
 use super::{Held, Queue};
 use crate::proto::identify::{ERROR_ENTRIES, EVENT_REQUESTS, events};

@@ -279,8 +279,8 @@ impl Server {
         work.unseen = unseen;
     }
 
-    /// Takes gates down that no pair has used for a while, so that Writes go the fast way again; all
-    /// cores hear of it.
+    /// Takes gates down that no pair has used for a while, so that Writes go the fast way again;
+    /// all cores hear of it.
     pub(super) fn take_gates_down(&self) {
         let any = self.shared.gates().take_down(Instant::now());
         if any {
@@ -288,8 +288,8 @@ impl Server {
         }
     }
 
-    /// Namespaces whose Writes stand at a gate on this core, since a host has fused commands for them
-    /// a moment ago.
+    /// Namespaces whose Writes stand at a gate on this core, since a host has fused commands for
+    /// them a moment ago.
     #[must_use]
     pub fn gates(&self) -> usize {
         self.work.backends.iter().flatten().filter(|it| it.gate.is_some()).count()

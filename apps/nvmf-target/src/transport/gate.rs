@@ -111,8 +111,8 @@ impl Gate {
         self.openings.fetch_add(1, Ordering::Release);
     }
 
-    /// Stands behind all who are there already, alone or among others that are not alone. `None` for
-    /// who wants to be alone at a gate that was taken down.
+    /// Stands behind all who are there already, alone or among others that are not alone. `None`
+    /// for who wants to be alone at a gate that was taken down.
     pub(super) fn enter(self: &Arc<Self>, range: Range, is_alone: bool) -> Option<Pass> {
         let mut entered = self.lock();
         if is_alone && entered.is_down {

@@ -41,6 +41,7 @@ mod line;
 mod listed;
 mod other;
 mod outside;
+mod owed;
 mod session;
 mod sleep;
 mod stores;

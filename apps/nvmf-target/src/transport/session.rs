@@ -10,9 +10,9 @@ use ferrocx::verbs::{Buf, Mr, Qp, RemoteAddr, Rkey, SendFlags, SendOp, SendWr, V
 use zerocopy::IntoBytes;
 
 use super::FULL;
-use super::ending::Owed;
 use super::gate::Pass;
 use super::line::Line;
+use super::owed::Owed;
 use crate::controller::io::{self, Found, IoCommand};
 use crate::controller::{Queue, Role, Target};
 use crate::proto::log::Traffic;
