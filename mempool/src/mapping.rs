@@ -3,7 +3,8 @@
 //! *hugepage-rs* maps private anonymous pages of the **default hugepage size, on an unspecified
 //! node**, and answers null without a reason. So the free pages are counted first, the reason is
 //! taken from `errno` at once, only whole regions are asked for, and its `Box` is not used.
-//! *memmap2* serves everything else through a memfd and `MmapRaw`, which never becomes a slice.
+//! *memmap2* serves everything else through a memfd and `MmapRaw`, which never becomes a slice;
+//! files of others are a [`FileMapping`], since theirs may be pages of another size.
 #![expect(unsafe_code, reason = "mmap, madvise, mlock and the allocator")]
 
 use std::{
@@ -22,6 +23,7 @@ use rustix::{
 
 use crate::{
     error::MempoolError,
+    file_mapping::FileMapping,
     hugepage::{self, BASE_4K, HUGE_1G, HUGE_2M},
     numa,
     region_config::{Backing, PageSize, RegionConfig, RegionWarning},
@@ -45,7 +47,7 @@ enum Owner {
     Memfd(#[expect(dead_code, reason = "kept for its Drop")] MmapRaw, OwnedFd),
     Heap(Layout),
     /// Memory of a file that exists already.
-    File(#[expect(dead_code, reason = "kept for its Drop")] MmapRaw),
+    File(#[expect(dead_code, reason = "kept for its Drop")] FileMapping),
     /// Somebody else's mapping, and what keeps it.
     Adopted(#[expect(dead_code, reason = "kept for its Drop")] Box<dyn Send + Sync>),
 }
@@ -87,9 +89,8 @@ impl Mapping {
 
     /// Memory of a file, from `offset` on. The caller has checked the range.
     pub(crate) fn of_file(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
-        let map = MmapOptions::new().offset(offset).len(len).map_raw(&fd)?;
-        let base = NonNull::new(map.as_mut_ptr()).ok_or(io::ErrorKind::Other)?;
-        Ok(Self { base, len, page_size: BASE_4K, owner: Owner::File(map) })
+        let map = FileMapping::new(fd, offset, len)?;
+        Ok(Self { base: map.base(), len, page_size: BASE_4K, owner: Owner::File(map) })
     }
 
     /// Whether somebody else keeps it mapped.

@@ -567,6 +567,45 @@ fn a_file_is_mapped_from_a_page_boundary_only() {
     device.memory().write_be64((1 << 40) + 8, 1).expect("mapped");
 }
 
+/// The kernel maps a file of hugepages by whole ones, and unmaps it by whole ones or not at all.
+#[test]
+#[cfg_attr(miri, ignore = "Miri maps no files")]
+fn a_part_of_a_huge_page_is_unmapped_and_charged_whole() {
+    use rustix::fs::MemfdFlags;
+    const NAME: &str = "ferrocx-part-of-a-huge-page";
+    const HUGE: u64 = 2 << 20;
+    let huge = MemfdFlags::CLOEXEC | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+    let config =
+        LocalConfig { bar_len_bytes: 64 << 10, max_mapped_bytes: HUGE, ..LocalConfig::default() };
+    let (_driver, device) = local::pair(config).expect("valid");
+    let Ok(file) = rustix::fs::memfd_create(NAME, huge) else {
+        println!("skipped: this kernel has no 2 MiB hugepages");
+        return;
+    };
+    rustix::fs::ftruncate(&file, HUGE).expect("a length");
+    let map = |iova, at| device.dma_map_fd(iova, &file, at, 4096, DmaAccess::ReadWrite);
+    if map(1 << 40, 0).is_err() {
+        println!("skipped: no free 2 MiB hugepages");
+        return;
+    }
+    let refused = map(2 << 40, 0);
+    let is_refused = matches!(refused, Err(BusError::OutOfRange { max: HUGE, .. }));
+    assert!(is_refused, "a whole one is charged: {refused:?}");
+    device.dma_unmap(1 << 40, 4096).expect("mapped");
+    map(1 << 40, 8192).expect("given back");
+    device.memory().write_be64(1 << 40, 0x0102_0304_0506_0708).expect("mapped");
+    device.dma_unmap(1 << 40, 4096).expect("mapped");
+    let mut bytes = [0; 8];
+    rustix::io::pread(&file, &mut bytes, 8192).expect("the file's bytes");
+    assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8], "the place in the page");
+    for _ in 0..10 {
+        map(1 << 40, 0).expect("given back");
+        device.dma_unmap(1 << 40, 4096).expect("mapped");
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("our own");
+    assert_eq!(maps.lines().filter(|line| line.contains(NAME)).count(), 0, "{maps}");
+}
+
 #[test]
 fn a_heap_and_a_pool_share_no_memory() {
     let (driver, _device) = pair(1);

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 
-use ferrocx_mempool::Region;
+use ferrocx_mempool::{FileMapping, Region};
 
 use super::bar::Backing as BarBacking;
 use super::counts::{COUNTS, DmaCounts};
@@ -37,7 +37,7 @@ pub(super) const HINTS: usize = 16;
 /// Owner of an entry's memory.
 enum Backing {
     Region { _keep: Arc<Region> },
-    File { _keep: memmap2::MmapRaw },
+    File { _keep: FileMapping },
     Own { _keep: Arc<BarBacking> },
 }
 
@@ -45,6 +45,8 @@ enum Backing {
 pub(super) struct Entry {
     pub(super) iova: u64,
     pub(super) len_bytes: u64,
+    /// Length of what is mapped for it, which is more where a file's pages are larger.
+    held_bytes: u64,
     /// The memory of `iova`, valid for `len_bytes` while the entry is in the map.
     pub(super) base: NonNull<u8>,
     /// Whether the device may read, and write.
@@ -67,8 +69,12 @@ impl Entry {
         access: DmaAccess,
         backing: Backing,
     ) -> Self {
-        let allows = allowed(access);
-        Self { iova, len_bytes, base, allows, access, is_watched: false, _backing: backing }
+        let held_bytes = match &backing {
+            Backing::File { _keep } => _keep.mapped_bytes() as u64,
+            Backing::Region { .. } | Backing::Own { .. } => len_bytes,
+        };
+        let (allows, is_watched, _backing) = (allowed(access), false, backing);
+        Self { iova, len_bytes, held_bytes, base, allows, access, is_watched, _backing }
     }
 
     fn end(&self) -> u64 {
@@ -84,7 +90,7 @@ fn allowed(access: DmaAccess) -> [bool; 2] {
 #[derive(Default)]
 pub(super) struct IovaMap {
     pub(super) entries: Vec<Entry>,
-    /// Length of all of them.
+    /// Length of what is mapped for all of them.
     mapped_bytes: u64,
     /// The device's own memory, which nobody maps or unmaps.
     own: Option<Entry>,
@@ -127,7 +133,7 @@ impl IovaMap {
                 other_len_bytes: other.len_bytes,
             });
         }
-        self.mapped_bytes += entry.len_bytes;
+        self.mapped_bytes += entry.held_bytes;
         self.entries.insert(at, entry);
         Ok(())
     }
@@ -136,7 +142,7 @@ impl IovaMap {
         let at = self.entries.partition_point(|other| other.iova < iova);
         match self.entries.get(at) {
             Some(entry) if entry.iova == iova && entry.len_bytes == len_bytes => {
-                self.mapped_bytes -= len_bytes;
+                self.mapped_bytes -= entry.held_bytes;
                 Ok(self.entries.remove(at))
             }
             _ => Err(BusError::NotMapped { iova, len_bytes }),
@@ -239,16 +245,13 @@ impl SpaceShared {
                 hint: "",
             });
         }
-        // Before anything is mapped, and again in `insert`: others may be faster.
+        // Before anything is mapped, and again in `insert`: others may be faster, and more is mapped
+        // where the file's pages are larger.
         self.map.read().unwrap_or_else(PoisonError::into_inner).check(self.quota, len_bytes)?;
-        let map = memmap2::MmapOptions::new()
-            .offset(file_offset)
-            .len(to_usize(len_bytes))
-            .map_raw(&fd)
-            .map_err(|error| {
-                BusError::os(format!("mapping {len_bytes:#x} bytes for I/O at {iova:#x}"), error)
-            })?;
-        let base = NonNull::new(map.as_mut_ptr()).expect("a mapping is never at address 0");
+        let map = FileMapping::new(fd, file_offset, to_usize(len_bytes)).map_err(|error| {
+            BusError::os(format!("mapping {len_bytes:#x} bytes for I/O at {iova:#x}"), error)
+        })?;
+        let base = map.base();
         let backing = Backing::File { _keep: map };
         self.insert(Entry::new(iova, (base, len_bytes), access, backing))
     }
@@ -278,7 +281,7 @@ impl SpaceShared {
 
     fn insert(&self, entry: Entry) -> Result<(), BusError> {
         let mut map = self.write();
-        map.check(self.quota, entry.len_bytes)?;
+        map.check(self.quota, entry.held_bytes)?;
         map.insert(entry)
     }
 
