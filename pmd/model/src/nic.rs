@@ -12,7 +12,8 @@ use crate::device::log::RefusalLog;
 pub use crate::device::state::{Counters, Ctx, DriverInfo, HcaState, State};
 
 /// Register writes taken in one step, and commands after which no more are, so that a step is
-/// bounded: a write can start as many commands as there are slots.
+/// bounded: a write can start as many commands as there are slots. Nor are more after the work of
+/// a step.
 const MAX_WRITES: usize = 256;
 const MAX_COMMANDS: u64 = 32;
 
@@ -65,7 +66,7 @@ impl Nic {
             let Some(write) = ctx.side.poll_write() else { break };
             busy = true;
             registers.write(&mut ctx, datapath, write);
-            if ctx.state.counters.commands - commands >= MAX_COMMANDS {
+            if ctx.state.counters.commands - commands >= MAX_COMMANDS || ctx.is_turn_over() {
                 break;
             }
         }

@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::objects::*;
 use common::roce::{ALL_RIGHTS, Peer, RC, Two, Work, data, inline, pattern, work};
-use common::{Host, input, words};
+use common::{Host, input, thread_time, words};
 use ferrocx_heapcount::Watch;
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
@@ -543,4 +545,137 @@ fn a_user_context_with_many_flow_entries_ends_in_bounded_steps() {
     assert!(asked > 1);
     until_destroyed(&mut host, uid);
     assert_eq!(host.nic.state().objects.len(), before - 1);
+}
+
+/// SQs on the same page: made, destroyed from the last on, and made again, so that the highest
+/// numbers stand first in the page's list. The time to destroy the thousand highest ones.
+fn time_to_destroy_a_thousand_of(count: u32) -> Duration {
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let create = create_sq(&base, tisn, 4, record, page);
+    let mut sqns: Vec<u32> = (0..count).map(|_| host.ok(&create, 0x10).word(8)).collect();
+    let destroy = |host: &mut Host, sqn: u32| host.short(0x906, sqn);
+    while let Some(sqn) = sqns.pop() {
+        destroy(&mut host, sqn);
+    }
+    // A few numbers stay free for a while.
+    sqns.extend((0..count - 64).map(|_| host.ok(&create, 0x10).word(8)));
+    sqns.sort_unstable();
+    let start = thread_time();
+    for sqn in sqns.drain(sqns.len() - 1_000..) {
+        destroy(&mut host, sqn);
+    }
+    thread_time() - start
+}
+
+/// The queues of a page stand in a list, in whichever order they were made.
+#[test]
+fn a_queue_among_many_of_a_page_is_destroyed_as_fast_as_among_few() {
+    let few = time_to_destroy_a_thousand_of(1_500);
+    let many = time_to_destroy_a_thousand_of(40_000);
+    assert!(many < 6 * few, "{many:?} among many, {few:?} among few");
+}
+
+/// Each queue that an indirection table names is looked up when it is made and when it goes.
+#[test]
+fn queues_of_an_indirection_table_are_work() {
+    const QUEUES: usize = 2_048;
+    let mut host = Host::up();
+    let base = host.base();
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let rqn = host.ok(&create_rq(&base, 4, record, page), 0x10).word(8);
+    let steps = |host: &Host| host.nic.state().objects.mkeys.steps();
+    let list = [rqn; QUEUES];
+    let before = steps(&host);
+    let rqtn = host.ok(&create_rqt(QUEUES as u32, &list), 0x10).word(8);
+    let made = steps(&host) - before;
+    assert!(made >= QUEUES as u64 / 4, "{made}");
+    let modify =
+        [input(0x110, &[(0, 0x0917_0000), (8, rqtn), (0x14, 1), (0x38, 1)]), words(&[rqn])];
+    host.ok(&modify.concat(), 0x10);
+    let changed = steps(&host) - before - made;
+    assert!(changed >= QUEUES as u64 / 4, "{changed}");
+    host.short(0x918, rqtn);
+}
+
+/// A completion queue whose record cannot be read, on the UAR page of `base`.
+fn lost_cq(host: &mut Host, base: &Base) -> u32 {
+    let page = host.ring(4096);
+    host.ok(&create_cq(base.uar, base.eqn, 4, 0x1000, page), 0x10).word(8)
+}
+
+fn arm_cq(host: &Host, base: &Base, cqn: u32) {
+    host.bar.write_be64(u64::from(base.uar) * 4096 + 0x20, u64::from(cqn));
+}
+
+/// Who looks for the queues of a completion queue that is lost passes those that are gone, too; and
+/// loses it once.
+#[test]
+fn places_of_queues_that_are_gone_are_work_when_a_completion_queue_is_lost() {
+    const QUEUES: u32 = 2_000;
+    let mut host = Host::up();
+    let base = host.base();
+    let tisn = host.ok(&create_tis(base.td), 0x10).word(8);
+    let (record, page) = (host.ring(64), host.ring(4096));
+    let create = create_sq(&base, tisn, 4, record, page);
+    let sqns: Vec<u32> = (0..QUEUES).map(|_| host.ok(&create, 0x10).word(8)).collect();
+    for sqn in sqns {
+        host.short(0x906, sqn);
+    }
+    let cqn = lost_cq(&mut host, &base);
+    let steps = |host: &Host| host.nic.state().objects.mkeys.steps();
+    let before = steps(&host);
+    arm_cq(&host, &base, cqn);
+    host.step();
+    let lost = steps(&host) - before;
+    assert!(lost >= u64::from(QUEUES) / 8, "{lost}");
+    let (told, page) = (host.nic.log().total(), host.ring(4096));
+    assert_ne!(told, 0, "that the record cannot be read");
+    let mut resize = create_cq(base.uar, base.eqn, 4, 0x1000, page);
+    resize[..16].copy_from_slice(&words(&[0x0403_0000, 1, cqn, 1]));
+    host.ok(&resize, 0x10);
+    assert_eq!(host.nic.log().total(), told, "it was lost already: {:?}", host.nic.log().last());
+}
+
+/// Doorbells wait where commands have used up a step: each may be much work.
+#[test]
+fn register_writes_wait_for_the_next_step_once_this_one_has_done_enough() {
+    const SLOTS: usize = 31;
+    const BELLS: u64 = 20;
+    let mut host = Host::up();
+    let base = host.base();
+    let give = give_page_often(&mut host, 8_000);
+    post_often(&mut host, &give, SLOTS);
+    host.ring_bell((1 << SLOTS) - 1);
+    for _ in 0..BELLS {
+        arm_cq(&host, &base, base.cqn);
+    }
+    let taken = |host: &Host| host.nic.state().counters.cq_doorbells;
+    host.step();
+    assert_eq!(taken(&host), 0, "after commands of more than a step");
+    (0..100).for_each(|_| {
+        host.step();
+    });
+    assert_eq!(taken(&host), BELLS);
+}
+
+/// The list of a table's groups is paid for by the groups in it.
+#[test]
+fn a_table_keeps_no_room_for_groups_that_are_gone() {
+    const GROUPS: u32 = 1_000;
+    let mut host = Host::up();
+    let table = host.ok(&create_flow_table(1, 13), 0x10).word(8);
+    let group = |host: &mut Host, index| host.ok(&create_flow_group(table, index, index), 0x10);
+    let groups: Vec<u32> = (0..GROUPS).map(|index| group(&mut host, index).word(8)).collect();
+    let room = |host: &Host| {
+        let table = host.nic.state().objects.flow_tables.get(table);
+        table.expect("created").groups.capacity()
+    };
+    assert!(room(&host) >= GROUPS as usize);
+    for group in groups {
+        host.ok(&input(0x40, &[(0, 0x0934_0000), (0x14, table), (0x18, group)]), 0x10);
+    }
+    assert!(room(&host) <= 2, "{}", room(&host));
 }

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::roce::{ATOMIC_MODE_8B, Peer, RC, TIMEOUT, TestQp, Two, init2rtr, rtr2rts, work};
+use common::roce::{
+    ALL_RIGHTS, ATOMIC_MODE_8B, Peer, RC, TIMEOUT, TestQp, Two, init2rtr, rtr2rts, work,
+};
+use common::{input, words};
 
 /// Opcodes with the modifiers of 4 and 8 bytes. Source: UCX, `UCT_IB_MLX5_OPMOD_EXT_ATOMIC`.
 const SWAP_4: u32 = 0x0800_0014;
@@ -118,6 +121,40 @@ fn what_a_masked_atomic_may_not_be() {
         let len = if opcode & 0xff == 0x15 || opcode == SWAP_4 { 16 } else { 32 };
         let (_, got) = run_of(&mut two, &mut qa, opcode, place, &none[..len]);
         assert_eq!(got, syndrome, "{opcode:#x} at {place:?}");
+    }
+}
+
+/// A list of pieces may put an aligned address at any place of memory: what lies before the piece
+/// belongs to no key.
+#[test]
+fn four_bytes_that_a_key_puts_at_an_odd_place_are_not_touched() {
+    const KLM: u32 = 2;
+    for odd in 0..4 {
+        let mut two = Two::new();
+        let (mut qa, _qb) = two.connected(RC);
+        two.b.write(60, &[0x77; 16]);
+        let set = [
+            (0, 0x0200_0000),
+            (0x10, KLM << 8 | ALL_RIGHTS),
+            (0x14, 0xffff_ff07),
+            (0x1c, two.b.pd),
+            (0x2c, 8),
+            (0x44, 1),
+            (0x60, 1),
+        ];
+        let mut create = input(0x110, &set);
+        create.extend(words(&[8, two.b.key]));
+        create.extend((two.b.memory.iova() + 64 + odd).to_be_bytes());
+        let key = two.b.host.ok(&create, 0x10).word(8) << 8 | 7;
+        // Segments of the address and the key, then of the operands: swap all of it.
+        let mut segments = words(&[0, 0, key, 0]);
+        segments.extend(fours([0x1111_2222, 0, 0xffff_ffff, 0]));
+        segments.extend(two.a.sge(0, 4));
+        two.a.post_send(&mut qa, &work(SWAP_4), &segments);
+        two.run();
+        let done = two.a.polled().remove(0);
+        let changed = two.b.read(60, 16) != [0x77; 16];
+        assert_eq!((done.opcode() == 13, changed), (odd != 0, odd == 0), "{odd}: {done:?}");
     }
 }
 

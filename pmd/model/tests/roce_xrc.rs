@@ -5,8 +5,9 @@ mod common;
 
 use ferrocx_bus::DmaBuf;
 
-use common::roce::{Peer, TestQp, Two, create_qp, data, inline, pattern, work};
-use common::{input, words};
+use common::objects::create_cq;
+use common::roce::{ALL_RIGHTS, Peer, TestQp, Two, create_qp, data, inline, pattern, work};
+use common::{be32, input, words};
 
 const XRC: u32 = 3;
 const SEND: u32 = 0x0a;
@@ -22,6 +23,11 @@ struct Shared {
 
 /// CREATE_XRC_SRQ of 16 linked entries of 64 bytes, four of them posted: 64 bytes of memory each.
 fn shared_queue(peer: &mut Peer, pd: u32, xrcd: u32) -> Shared {
+    shared_queue_of(peer, 0, pd, xrcd)
+}
+
+/// The same for a user context.
+fn shared_queue_of(peer: &mut Peer, uid: u32, pd: u32, xrcd: u32) -> Shared {
     let ring = peer.host.heap.alloc(4096, 4096).expect("room");
     let record = peer.host.heap.alloc(64, 64).expect("room");
     for index in 0..16_usize {
@@ -32,7 +38,7 @@ fn shared_queue(peer: &mut Peer, pd: u32, xrcd: u32) -> Shared {
     }
     record.store_release_be32(0, 4);
     let fields = [
-        (0, 0x0705_0000),
+        (0, 0x0705_0000 | uid),
         (0x10, 4 << 24),
         (0x14, 2 << 24 | xrcd),
         (0x18, peer.cqn),
@@ -114,6 +120,58 @@ fn a_queue_of_another_xrc_domain_is_refused() {
     two.run();
     assert_eq!(two.b.polled()[0].syndrome(), 0x12, "remote invalid request");
     assert_eq!(two.a.state(&qa), 6);
+}
+
+/// A program may name the driver's XRC domain by its number, which Linux gives to whoever may open
+/// it by its file.
+#[test]
+fn a_programs_queue_pair_reaches_no_shared_queue_but_its_own() {
+    let mut two = Two::new();
+    let xrcd = two.a.host.short(0x80e, 0);
+    let (drivers_pd, drivers_key) = (two.a.pd, two.a.key);
+    let victim = shared_queue(&mut two.a, drivers_pd, xrcd);
+    let uid = two.a.host.ok(&input(0x40, &[(0, 0x0a04_0000)]), 0x10).word(8);
+    let by = |bytes: &mut [u8]| bytes[2..4].copy_from_slice(&(uid as u16).to_be_bytes());
+    let alloc = |two: &mut Two, opcode: u32| {
+        two.a.host.ok(&words(&[opcode << 16 | uid, 0, 0, 0]), 0x10).word(8)
+    };
+    two.a.pd = alloc(&mut two, 0x800);
+    two.a.uar = alloc(&mut two, 0x802);
+    let (ring, record) = (two.a.host.ring(4096), two.a.host.ring(64));
+    let mut create = create_cq(two.a.uar, two.a.eqn, 5, record, ring);
+    by(&mut create);
+    two.a.cqn = two.a.host.ok(&create, 0x10).word(8);
+    two.a.key = two.a.pa_key(ALL_RIGHTS);
+    let pd = two.a.pd;
+    let own = shared_queue_of(&mut two.a, uid, pd, xrcd);
+    for (named, opcode, syndrome) in
+        [(&victim, SEND, 0x12), (&victim, WRITE, 0x12), (&victim, READ, 0x12), (&own, SEND, 0)]
+    {
+        let qa = two.a.create_qp_changed(XRC, |bytes| {
+            by(bytes);
+            bytes[0x88..0x8c].fill(0);
+            for (at, word) in [(0xc4, 1 << 24), (0xb0, xrcd), (0xa8, 16 << 6)] {
+                let old = be32(bytes, at);
+                bytes[at..at + 4].copy_from_slice(&(old | word).to_be_bytes());
+            }
+        });
+        let mut qb = two.b.create_xrc(0);
+        two.connect(XRC, &qa, &qb);
+        let mut rest = xrc(named);
+        if opcode == SEND {
+            rest.extend(inline(b"mine"));
+        } else {
+            rest.extend(Peer::raddr(&two.a, 0x4000, drivers_key));
+            rest.extend(two.b.sge(0, 4));
+        }
+        two.b.post_send(&mut qb, &work(opcode), &rest);
+        two.run();
+        let done = two.b.polled().remove(0);
+        let got = if done.opcode() == 13 { done.syndrome() } else { 0 };
+        assert_eq!(got, syndrome, "{opcode:#x}: {done:?}");
+        let taken = two.a.read(0x4000, 4) == b"mine";
+        assert_eq!(taken, syndrome == 0, "{opcode:#x}");
+    }
 }
 
 #[test]

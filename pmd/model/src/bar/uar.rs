@@ -92,22 +92,25 @@ pub(crate) struct Watch {
 #[derive(Debug)]
 struct Open {
     page: u32,
-    /// The queue to look at next: an index into those of the page.
-    at: usize,
-    /// Queues to look at.
-    left: usize,
+    /// Send queues and queue pairs to look at: the first ones in the page's lists. From the end on,
+    /// so that none is passed over when another goes and the last one takes its place.
+    left: [usize; 2],
+    /// The page was rung since: all of them once more.
+    again: bool,
 }
 
 impl Watch {
-    fn was_rung(&mut self, page: u32, queues: usize) {
+    /// `all`: how many queues of each kind may have rung, too.
+    fn was_rung(&mut self, page: u32, all: Option<[usize; 2]>) {
         self.hot.retain(|hot| *hot != page);
         if self.hot.is_full() {
             self.hot.remove(0);
         }
         self.hot.push(page);
+        let Some(left) = all else { return };
         match self.open.iter_mut().find(|open| open.page == page) {
-            Some(open) => open.left = queues,
-            None => self.open.push_back(Open { page, at: 0, left: queues }),
+            Some(open) => open.again = true,
+            None => self.open.push_back(Open { page, left, again: false }),
         }
     }
 }
@@ -143,8 +146,8 @@ fn look(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch, page: u32
     while register < uar::PAGE_BYTES {
         if let Some(value) = take(ctx, page, register) {
             found = true;
-            let queues = ring(ctx, datapath, page, value);
-            watch.was_rung(page, queues);
+            let all = ring(ctx, datapath, page, value);
+            watch.was_rung(page, all);
         }
         register += SEND_BUFFER_BYTES;
     }
@@ -157,22 +160,30 @@ fn look_at_queues(ctx: &mut Ctx<'_>, datapath: &mut DataPath, watch: &mut Watch)
     while steps > 0
         && let Some(open) = watch.open.front_mut()
     {
-        let Some(uar) = ctx.state.objects.uars.get(open.page).filter(|_| open.left > 0) else {
+        let Some(uar) = ctx.state.objects.uars.get(open.page) else {
             watch.open.pop_front();
             continue;
         };
-        let (sqns, qpns) = (uar.sqns.len(), uar.qpns.len());
-        let at = if open.at < sqns + qpns { open.at } else { 0 };
-        let (sqn, qpn) = (uar.sqns.get(at).copied(), uar.qpns.get(at.wrapping_sub(sqns)).copied());
-        if let Some(sqn) = sqn {
+        let [sqs, qps] = &mut open.left;
+        if let Some(sqn) = last(&uar.sqns, sqs) {
             datapath.send_doorbell(ctx, sqn, None);
-        } else if let Some(qpn) = qpn {
+        } else if let Some(qpn) = last(&uar.qpns, qps) {
             datapath.qp_doorbell(ctx, qpn);
+        } else if std::mem::take(&mut open.again) {
+            open.left = [uar.sqns.len(), uar.qpns.len()];
+        } else {
+            watch.open.pop_front();
+            continue;
         }
-        (open.at, open.left) = (at + 1, open.left - 1);
         steps -= 1;
     }
     !watch.open.is_empty()
+}
+
+/// The last of the first `left` queues, which is left no more.
+fn last(queues: &[u32], left: &mut usize) -> Option<u32> {
+    *left = (*left).min(queues.len()).checked_sub(1)?;
+    queues.get(*left).copied()
 }
 
 /// Forgets every send doorbell that was rung.
@@ -233,12 +244,12 @@ fn send_write(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64)
 }
 
 /// A send doorbell that may have overwritten others: the queue that it names has work. Returns how
-/// many queues there are to look at.
-fn ring(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) -> usize {
+/// many queues there are to look at, of each kind.
+fn ring(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) -> Option<[usize; 2]> {
     ctx.state.counters.send_doorbells += 1;
     let number = sqn_of(value);
-    let Some(uar) = ctx.state.objects.uars.get(page) else { return 0 };
-    let queues = uar.sqns.len() + uar.qpns.len();
+    let uar = ctx.state.objects.uars.get(page)?;
+    let queues = [uar.sqns.len(), uar.qpns.len()];
     let objects = &ctx.state.objects;
     if objects.sqs.get(number).is_some_and(|sq| sq.uar_page == page) {
         datapath.send_doorbell(ctx, number, Some(value));
@@ -246,8 +257,8 @@ fn ring(ctx: &mut Ctx<'_>, datapath: &mut DataPath, page: u32, value: u64) -> us
         datapath.qp_doorbell(ctx, number);
     } else {
         ctx.refuse_data("sqn", number.into(), "send doorbell on a UAR page not the SQ's");
-        return queues;
+        return Some(queues);
     }
     // If it is the only one, nobody's doorbell was overwritten.
-    if queues > 1 { queues } else { 0 }
+    (queues.iter().sum::<usize>() > 1).then_some(queues)
 }

@@ -264,6 +264,8 @@ fn remove_group(objects: &mut Objects, table_id: u32, group_id: u32) {
         && let Some(at) = table.groups.iter().rposition(|other| *other == group_id)
     {
         table.groups.remove(at);
+        // The list is paid for by the groups that are in it.
+        table.groups.shrink_to(2 * table.groups.len());
     }
     objects.table_changed(table_id);
 }

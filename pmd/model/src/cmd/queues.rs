@@ -18,7 +18,7 @@ use super::ring::{RingPlace, RingSource, ring};
 use crate::bits::be64;
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
-use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory, Uar};
+use crate::objects::{Cq, CqArmState, CqStatus, Eq, Objects, QueueMemory};
 use crate::queue::eq::EQE_BYTES;
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -202,7 +202,6 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         solicited: 0,
         moderation_since_ns: None,
         moderation_count: 0,
-        in_line: false,
         status: CqStatus::Ok,
         completions: 0,
         context,
@@ -210,9 +209,6 @@ fn create_cq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let cqn = add(&mut objects.cqs, "cqn", cq)?;
     objects.eqs.hold(eqn);
     objects.uars.hold(uar_page);
-    if let Some(uar) = objects.uars.get_mut(uar_page) {
-        uar.cqns.push(cqn);
-    }
     Ok(CreateCqOut::zeroed().with_cqn(cqn).0.to_vec())
 }
 
@@ -358,9 +354,6 @@ fn destroy_cq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let cq = remove(&mut objects.cqs, "cqn", cqn)?;
         objects.eqs.release(cq.eqn);
         objects.uars.release(cq.uar_page);
-        if let Some(uar) = objects.uars.get_mut(cq.uar_page) {
-            Uar::unlist(&mut uar.cqns, cqn);
-        }
         Ok(DestroyCqOut::zeroed())
     })
 }

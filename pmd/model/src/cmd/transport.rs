@@ -277,6 +277,7 @@ fn rq_list(objects: &Objects, context: &Rqtc, max_size: u32, tail: &[u8]) -> Ans
         let status = CommandStatus::BAD_INPUT_LEN;
         Refused::new(status, "rq_num", given as u64, "fewer RQs than rqt_actual_size")
     })?;
+    objects.mkeys.work(u64::from(count) / QUEUES_PER_STEP);
     let mut rqns = Vec::with_capacity(count as usize);
     for entry in tail.chunks_exact(4).take(count as usize) {
         let rqn = RqNum::read_from(entry).unwrap_or_default().rq_num();
@@ -285,6 +286,23 @@ fn rq_list(objects: &Objects, context: &Rqtc, max_size: u32, tail: &[u8]) -> Ans
         rqns.push(rqn);
     }
     Ok(rqns.into())
+}
+
+/// Queues that are looked up in the time of an access to memory.
+const QUEUES_PER_STEP: u64 = 4;
+
+fn hold_list(objects: &mut Objects, rqns: &[u32]) {
+    objects.mkeys.work(rqns.len() as u64 / QUEUES_PER_STEP);
+    for rqn in rqns {
+        objects.rqs.hold(*rqn);
+    }
+}
+
+fn release_list(objects: &mut Objects, rqns: &[u32]) {
+    objects.mkeys.work(rqns.len() as u64 / QUEUES_PER_STEP);
+    for rqn in rqns {
+        objects.rqs.release(*rqn);
+    }
 }
 
 fn create_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
@@ -297,9 +315,7 @@ fn create_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     let objects = &mut exec.ctx.state.objects;
     let rqns = rq_list(objects, &context, max_size, input.tail)?;
     let rqtn = add(&mut objects.rqts, "rqtn", Rqt { max_size, rqns: rqns.clone() })?;
-    for rqn in &*rqns {
-        objects.rqs.hold(*rqn);
-    }
+    hold_list(objects, &rqns);
     objects.steering_changed();
     Ok(CreateRqtOut::zeroed().with_rqtn(rqtn).0.to_vec())
 }
@@ -319,15 +335,11 @@ fn modify_rqt(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
             .rqts
             .grow(rqtn, list_bytes::<u32>(new.len()))
             .map_err(|full| Refused::full("rq_num", full))?;
-        for rqn in &*new {
-            objects.rqs.hold(*rqn);
-        }
+        hold_list(objects, &new);
         let old = objects.rqts.get_mut(rqtn).map(|rqt| std::mem::replace(&mut rqt.rqns, new));
         let old = old.unwrap_or_default();
         objects.rqts.shrink(rqtn, list_bytes::<u32>(old.len()));
-        for rqn in &*old {
-            objects.rqs.release(*rqn);
-        }
+        release_list(objects, &old);
         objects.steering_changed();
     }
     Ok(ModifyRqtOut::zeroed().0.to_vec())
@@ -337,9 +349,7 @@ fn destroy_rqt(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
     plain::<DestroyRqt>(exec, input, |exec, input| {
         let objects = &mut exec.ctx.state.objects;
         let rqt = remove(&mut objects.rqts, "rqtn", input.rqtn())?;
-        for rqn in &*rqt.rqns {
-            objects.rqs.release(*rqn);
-        }
+        release_list(objects, &rqt.rqns);
         objects.steering_changed();
         Ok(DestroyRqtOut::zeroed())
     })

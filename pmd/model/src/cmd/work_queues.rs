@@ -203,6 +203,7 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         posted: 0,
         executed: 0,
         is_active: false,
+        listed_at: 0,
         wqe_progress: 0,
         error_reported: false,
         stats: QueueStats::default(),
@@ -215,8 +216,8 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     if let Some(tisn) = tisn {
         objects.tiss.hold(tisn);
     }
-    if let Some(uar) = objects.uars.get_mut(uar_page) {
-        uar.sqns.push(sqn);
+    if let (Some(uar), Some(sq)) = (objects.uars.get_mut(uar_page), objects.sqs.get_mut(sqn)) {
+        sq.listed_at = Uar::list(&mut uar.sqns, sqn);
     }
     Ok(CreateSqOut::zeroed().with_sqn(sqn).0.to_vec())
 }
@@ -274,8 +275,11 @@ fn destroy_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         if let Some(tisn) = sq.tisn {
             objects.tiss.release(tisn);
         }
-        if let Some(uar) = objects.uars.get_mut(sq.uar_page) {
-            Uar::unlist(&mut uar.sqns, sqn);
+        if let Some(uar) = objects.uars.get_mut(sq.uar_page)
+            && let Some(moved) = Uar::unlist(&mut uar.sqns, sq.listed_at)
+            && let Some(moved) = objects.sqs.get_mut(moved)
+        {
+            moved.listed_at = sq.listed_at;
         }
         Ok(DestroySqOut::zeroed())
     })

@@ -218,7 +218,6 @@ impl Port {
             solicited: 0,
             moderation_since_ns: None,
             moderation_count: 0,
-            in_line: false,
             status: CqStatus::Ok,
             completions: 0,
             context: Cqc::zeroed(),
@@ -277,6 +276,7 @@ impl Port {
             wqe_progress: 0,
             error_reported: false,
             is_active: false,
+            listed_at: 0,
             stats: QueueStats::default(),
             context: Sqc::zeroed(),
         };

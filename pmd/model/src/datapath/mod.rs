@@ -167,8 +167,10 @@ impl DataPath {
             let packet = recent.parse(frame.bytes);
             let is_roce = roce.frame(ctx, completions, frame, packet.packet);
             receiver::count(ctx, packet.packet, frame, is_roce);
-            if !is_roce {
-                receive.deliver(ctx, completions, frame.bytes, packet, origin);
+            match frame.fcs {
+                _ if is_roce => {}
+                Fcs::Inside(_) => receive.drop_train(ctx, frame.fcs),
+                _ => receive.deliver(ctx, completions, frame.bytes, packet, origin),
             }
         };
         let mut busy = false;

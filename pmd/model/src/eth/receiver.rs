@@ -136,6 +136,15 @@ impl Receiver {
         }
     }
 
+    /// Drops the packets that one frame stands for, which no queue of Ethernet takes: as it is, it
+    /// is longer than any frame of a cable.
+    #[cold]
+    pub(crate) fn drop_train(&mut self, ctx: &mut Ctx<'_>, fcs: Fcs) {
+        let frames = u64::from(fcs.frames());
+        self.drops.unwanted += frames;
+        ctx.state.port.counters.rx_steering_missed += frames;
+    }
+
     /// Whether the flow tables lead a frame of a transport domain to an interface that takes it.
     pub(crate) fn is_taken(&mut self, ctx: &Ctx<'_>, frame: &[u8], domain: u32) -> bool {
         let packet = Packet::parse(frame);

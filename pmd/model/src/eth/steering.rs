@@ -293,8 +293,9 @@ impl Steering {
     #[cold]
     fn compile(&mut self, objects: &Objects) {
         self.prune(objects);
-        let mut work =
-            u64::from(objects.flow_tables.len() + objects.tirs.len()) / compile::LOOKS_PER_STEP;
+        // Those that are gone have places here, too.
+        let places = objects.flow_tables.numbers() + objects.tirs.numbers();
+        let mut work = places as u64 / compile::LOOKS_PER_STEP;
         let mut former = std::mem::take(&mut self.tables);
         let (first, tables) = dense(objects.flow_tables.iter(), |number, table| {
             let slot = former.dense.get_mut(number.wrapping_sub(former.first) as usize);

@@ -43,18 +43,25 @@ pub struct Uar {
     pub sqns: Vec<u32>,
     /// Queue pairs that may ring this page.
     pub qpns: Vec<u32>,
-    /// Completion queues that may be armed on this page.
-    pub cqns: Vec<u32>,
 }
 
 impl Uar {
-    /// Takes a queue out of one of the lists, which keeps no room for those that are gone.
-    pub(crate) fn unlist(list: &mut Vec<u32>, number: u32) {
-        // Those of a user context go all at once, the last ones first.
-        if let Some(at) = list.iter().rposition(|other| *other == number) {
-            list.remove(at);
+    /// Adds a queue to one of the lists; gives its place there, which the queue keeps.
+    pub(crate) fn list(list: &mut Vec<u32>, number: u32) -> usize {
+        list.push(number);
+        list.len() - 1
+    }
+
+    /// Takes the queue at this place out of one of the lists, which keeps no room for those that
+    /// are gone. Gives the queue that has come there from the end, if there is one.
+    ///
+    /// However many there are and in whichever order they go, it costs the same.
+    pub(crate) fn unlist(list: &mut Vec<u32>, at: usize) -> Option<u32> {
+        if at < list.len() {
+            list.swap_remove(at);
         }
         list.shrink_to(2 * list.len());
+        list.get(at).copied()
     }
 }
 

@@ -286,6 +286,8 @@ pub struct Qp {
     pub sq_posted: u16,
     /// Basic blocks fetched, modulo 2^16.
     pub sq_fetched: u16,
+    /// Its place among the queue pairs of its UAR page.
+    pub(crate) listed_at: usize,
     /// Room for requests in line.
     pub line: Line,
     /// The sending half.

@@ -144,8 +144,6 @@ pub struct Cq {
     pub moderation_since_ns: Option<u64>,
     /// CQEs since the last event.
     pub moderation_count: u32,
-    /// It stands among those whose event waits for moderation.
-    pub in_line: bool,
     /// An entry was lost or could not be written.
     pub status: CqStatus,
     /// CQEs written, exactly.
@@ -290,6 +288,8 @@ pub struct Sq {
     pub error_reported: bool,
     /// A doorbell was rung and `posted` may be ahead of `executed`.
     pub is_active: bool,
+    /// Its place among the send queues of its UAR page.
+    pub(crate) listed_at: usize,
     /// Exact costs.
     pub stats: QueueStats,
     /// The context as given, for QUERY_SQ.
@@ -372,11 +372,11 @@ impl Footprint for Eq {
 }
 
 impl Footprint for Cq {
-    /// Its number may wait for moderation, in a list that doubles.
-    const PER_NUMBER: usize = 3 * size_of::<u32>();
+    /// Its number may stand among those whose event waits for moderation.
+    const PER_NUMBER: usize = Active::BYTES_PER_NUMBER;
 
     fn heap_bytes(&self) -> u64 {
-        self.memory.heap_bytes() + LISTED_BYTES
+        self.memory.heap_bytes()
     }
 }
 

@@ -94,6 +94,13 @@ impl<T> Table<T> {
         matches!(self.caller, 0 | SHARED_UID) || self.slot(number).is_none_or(is_own)
     }
 
+    /// User context that an object belongs to; 0 is the driver.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, number: u32) -> Option<u16> {
+        self.slot(number).map(|slot| slot.owner)
+    }
+
     /// Numbers that were given out so far, in use or not: what a search of all looks at.
     #[must_use]
     pub fn numbers(&self) -> usize {

@@ -1,4 +1,4 @@
-//! Queue pairs, or send queues, with something to do, in the order of their turns.
+//! Queue pairs, or other queues, with something to do, in the order of their turns.
 
 use std::collections::VecDeque;
 

@@ -5,6 +5,7 @@
 use arrayvec::ArrayVec;
 use ferrocx_prm::init_seg::CqArm;
 
+use super::active::Active;
 use super::block::Block;
 use crate::device::caps::CLOCK_KHZ;
 use crate::device::fault::FaultSite;
@@ -13,7 +14,7 @@ use crate::objects::{Cq, CqArmState, CqStatus, Qp, QpState, QueueState};
 
 /// Indices of a CQ are 24 bits wide. Source: reference 6.6.
 const INDEX_MASK: u32 = 0xff_ffff;
-/// Queues that are looked at in one step of work when a CQ fails.
+/// Places of queues that are looked at in one step of work when a CQ fails.
 const LOOKS_PER_STEP: u64 = 8;
 /// Byte of the entry that holds opcode, format, solicited bit and owner.
 pub(crate) const OP_OWN: usize = 63;
@@ -150,8 +151,9 @@ struct Held {
 /// Events and entries that completion queues hold back for a while.
 #[derive(Debug, Default)]
 pub(crate) struct Completions {
-    /// CQs whose event waits for moderation.
-    waiting: Vec<u32>,
+    /// CQs whose event waits for moderation; one that was destroyed since stands there until it is
+    /// looked at.
+    waiting: Active,
     /// Entries that may still be joined by others.
     pub(crate) blocks: Vec<Block>,
     /// A burst of frames is being taken.
@@ -183,19 +185,17 @@ impl Completions {
 
     /// Fires the events whose time has come. Returns whether there was one.
     pub(crate) fn poll(&mut self, ctx: &mut Ctx<'_>) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
         let before = self.waiting.len();
-        self.waiting.retain(|&cqn| {
-            let Some(cq) = ctx.state.objects.cqs.get_mut(cqn) else { return false };
-            cq.in_line = cq.arm != CqArmState::Idle && !cq.moderation_over(ctx.now_ns);
-            if !cq.in_line && cq.arm != CqArmState::Idle {
+        for _ in 0..before {
+            let Some(cqn) = self.waiting.take() else { break };
+            let armed = |cq: &&Cq| cq.arm != CqArmState::Idle;
+            let Some(cq) = ctx.state.objects.cqs.get(cqn).filter(armed) else { continue };
+            if cq.moderation_over(ctx.now_ns) {
                 fire(ctx, cqn);
-                return false;
+            } else {
+                self.waiting.add(cqn);
             }
-            cq.in_line
-        });
+        }
         self.waiting.len() != before
     }
 }
@@ -337,8 +337,8 @@ fn notify(
     }
     if urgency == Urgency::Event || cq.moderation_over(now_ns) {
         fire(ctx, cqn);
-    } else if !std::mem::replace(&mut cq.in_line, true) {
-        completions.waiting.push(cqn);
+    } else {
+        completions.waiting.add(cqn);
     }
 }
 
@@ -350,12 +350,13 @@ fn notify(
 #[cold]
 pub(crate) fn fail(ctx: &mut Ctx<'_>, cqn: u32, status: CqStatus) {
     let objects = &mut ctx.state.objects;
-    let looks = objects.sqs.len() + objects.rqs.len() + objects.qps.len();
-    objects.mkeys.work(u64::from(looks) / LOOKS_PER_STEP);
-    if let Some(cq) = objects.cqs.get_mut(cqn) {
-        cq.status = status;
-        cq.arm = CqArmState::Idle;
-    }
+    // One that has failed already has nothing more to lose.
+    let Some(cq) = objects.cqs.get_mut(cqn).filter(|cq| cq.status == CqStatus::Ok) else { return };
+    cq.status = status;
+    cq.arm = CqArmState::Idle;
+    // The places of queues that are gone are looked at, too.
+    let looks = objects.sqs.numbers() + objects.rqs.numbers() + objects.qps.numbers();
+    objects.mkeys.work(looks as u64 / LOOKS_PER_STEP);
     for (_, sq) in objects.sqs.iter_mut().filter(|(_, sq)| sq.cqn == cqn) {
         if sq.state == QueueState::Ready {
             sq.state = QueueState::Error;
@@ -428,8 +429,8 @@ pub(crate) fn arm(ctx: &mut Ctx<'_>, completions: &mut Completions, cqn: u32, ru
     if is_new && unseen != 0 && unseen <= INDEX_MASK / 2 && cq.wants(last, cq.claim(unseen)) {
         if cq.moderation_over(ctx.now_ns) {
             fire(ctx, cqn);
-        } else if !std::mem::replace(&mut cq.in_line, true) {
-            completions.waiting.push(cqn);
+        } else {
+            completions.waiting.add(cqn);
         }
     }
 }

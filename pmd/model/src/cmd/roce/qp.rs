@@ -196,6 +196,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
         buffers: ScatterList::new(),
         sq_posted: 0,
         sq_fetched: 0,
+        listed_at: 0,
         line: Line::new(&objects.budget).map_err(|full| Refused::full("qpn", full))?,
         requester: Requester::default(),
         responder: Responder::default(),
@@ -210,8 +211,9 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     if qp_type == QpType::Gsi {
         objects.gsi.push(qpn);
     }
-    if let Some(uar) = objects.uars.get_mut(context.uar_page()) {
-        uar.qpns.push(qpn);
+    let uar = objects.uars.get_mut(context.uar_page());
+    if let (Some(uar), Some(qp)) = (uar, objects.qps.get_mut(qpn)) {
+        qp.listed_at = Uar::list(&mut uar.qpns, qpn);
     }
     Ok(CreateQpOut::zeroed().with_qpn(qpn).0.to_vec())
 }
@@ -266,8 +268,11 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             QpReceive::Srq(srqn) => objects.xrc_srqs.release(srqn),
             QpReceive::Own(_) | QpReceive::None => {}
         }
-        if let Some(uar) = objects.uars.get_mut(uar_page) {
-            Uar::unlist(&mut uar.qpns, qpn);
+        if let Some(uar) = objects.uars.get_mut(uar_page)
+            && let Some(moved) = Uar::unlist(&mut uar.qpns, qp.listed_at)
+            && let Some(moved) = objects.qps.get_mut(moved)
+        {
+            moved.listed_at = qp.listed_at;
         }
         match qp.qp_type {
             QpType::Gsi => objects.gsi.retain(|gsi| *gsi != qpn),

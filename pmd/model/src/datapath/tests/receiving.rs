@@ -43,6 +43,24 @@ fn one_queue() -> (Port, Link, TestCq, TestRq, ferrocx_bus::DmaBuf) {
     (port, far, cq, rq, pool)
 }
 
+/// What stays inside the machine may be longer than any frame of a cable: a queue of Ethernet gets
+/// none of it, where no RoCE port takes it.
+#[test]
+fn packets_that_one_frame_stands_for_reach_no_queue_of_ethernet() {
+    use crate::wire::Train;
+    let (mut port, mut far, mut cq, _rq, _pool) = one_queue();
+    let train = Fcs::Inside(Train { frames: 7, bytes: 60_000, longest: 1_000 });
+    far.reserve(1_900).expect("room").copy_from_slice(&[frame(1).as_slice(), &[1; 1_840]].concat());
+    far.commit(0, train);
+    far.flush(0);
+    port.poll();
+    assert!(cq.poll().is_none());
+    assert_eq!(port.datapath.receive_drops().unwanted, 7);
+    put(&mut far, &frame(2));
+    port.poll();
+    assert!(cq.poll().is_some(), "the next frame is taken as ever");
+}
+
 #[test]
 fn completions_tell_what_the_packet_is() {
     let (mut port, mut far, mut cq, _rq, _pool) = one_queue();

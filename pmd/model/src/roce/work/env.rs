@@ -27,6 +27,8 @@ pub(super) enum Effect {
 /// Memory, objects and counters that a queue pair reaches.
 pub(super) struct Env<'a> {
     pub(super) qpn: u32,
+    /// User context that the queue pair belongs to; 0 is the driver.
+    pub(super) owner: u16,
     pub(super) mem: &'a DmaView<'a>,
     pub(super) keys: &'a mut MkeyTable,
     pub(super) pds: &'a mut Table<()>,

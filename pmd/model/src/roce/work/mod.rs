@@ -24,6 +24,7 @@ mod ring;
 mod send;
 mod umr;
 mod wqe;
+mod xrc;
 
 use ferrocx_prm::eqe::EventType;
 
@@ -93,9 +94,11 @@ impl Roce {
         let mut effects = std::mem::take(&mut self.effects);
         let state = &mut *ctx.state;
         let objects = &mut state.objects;
+        let owner = objects.qps.owner(qpn)?;
         let qp = objects.qps.get_mut(qpn)?;
         let mut env = Env {
             qpn,
+            owner,
             mem: ctx.mem,
             keys: &mut objects.mkeys,
             pds: &mut objects.pds,

@@ -10,7 +10,7 @@ use ferrocx_prm::syndrome::CqeSyndrome;
 use super::env::Env;
 use super::error::fail;
 use super::ring::{self, destination, report};
-use super::{answer, congestion, inline, path, umr};
+use super::{answer, congestion, inline, path, umr, xrc};
 use crate::bits::low32;
 use crate::objects::mkey::{MemAccess, Rights};
 use crate::objects::{Qp, QpState, QpType, TakenReceive};
@@ -26,7 +26,7 @@ use crate::roce::transport::{GSI_QKEY, Network};
 const GRH_BYTES: usize = 40;
 
 /// Refusal of a request: the answer to the peer, and the syndrome of the receive.
-struct Refusal {
+pub(super) struct Refusal {
     nak: AckSyndrome,
     syndrome: CqeSyndrome,
     event: Option<EventType>,
@@ -37,7 +37,7 @@ struct Refusal {
 impl Refusal {
     /// Wrong in itself.
     #[cold]
-    fn invalid(why: &'static str) -> Self {
+    pub(super) fn invalid(why: &'static str) -> Self {
         Self {
             nak: AckSyndrome::NAK_INVALID_REQUEST,
             syndrome: CqeSyndrome::REMOTE_INVAL_REQ_ERR,
@@ -281,7 +281,7 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
     let needs_receive = header.op.is_send() || header.immediate().is_some();
     if needs_receive && qp.taken.is_none() {
         let srqn = match header.transport {
-            Transport::Xrc => Some(xrc_queue(qp, env, header)?),
+            Transport::Xrc => Some(xrc::queue(qp, env, header)?),
             _ => None,
         };
         qp.taken = ring::take(qp, env, srqn).map_err(|ring::Lost| Refusal {
@@ -308,27 +308,6 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
         finish(qp, env, header, if is_inline { frame.payload } else { &[] });
     }
     Ok(true)
-}
-
-/// The shared receive queue that an XRC packet names.
-fn xrc_queue(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
-    let srqn = header.xrc_srqn;
-    let is_ours = env.srqs.get(srqn).is_some_and(|srq| srq.xrcd == qp.context.xrcd());
-    if is_ours { Ok(srqn) } else { Err(Refusal::invalid("no such queue in this XRC domain")) }
-}
-
-/// The protection domain in which a request reaches memory: the queue pair's; of an XRC request
-/// that of the shared receive queue it names.
-///
-/// # Source
-///
-/// IBTA vol. 1, annex A14; Linux 6.12, whose XRC targets all have one domain of the driver's own.
-fn domain(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
-    if header.transport != Transport::Xrc {
-        return Ok(qp.context.pd());
-    }
-    let srqn = xrc_queue(qp, env, header)?;
-    env.srqs.get(srqn).map(|srq| srq.wq.pd).ok_or_else(|| Refusal::invalid("no such queue"))
 }
 
 pub(super) fn remote(
@@ -360,7 +339,7 @@ fn check(env: &Env<'_>, pd: u32, reth: &Reth, rights: Rights) -> Result<(), Refu
 
 fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusal> {
     let header = &frame.header;
-    let pd = domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header)?;
     if header.op.starts_message() {
         if !qp.context.rwe() {
             return Err(Refusal::invalid("remote writes are not enabled"));
@@ -388,7 +367,7 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
         return Err(Refusal::invalid("more reads than responder resources"));
     }
     check_len(qp, &header.reth)?;
-    let pd = domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header)?;
     check(env, pd, &header.reth, Rights::REMOTE_READ)?;
     env.count(qp, |count| count.rx_read_requests += 1);
     qp.responder.accept_read(header.psn, header.reth, pd);
@@ -416,7 +395,7 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
     if !qp.responder.has_room() {
         return Err(Refusal::invalid("more atomics than responder resources"));
     }
-    let pd = domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header)?;
     let place = (request.va, size.bytes());
     let access = remote(env.qpn, (pd, request.rkey), place, Rights::REMOTE_ATOMIC);
     let refused = |refused: dma::Refused| Refusal::memory(request.rkey, refused);
@@ -424,6 +403,10 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
         env.keys.translate(&access).map_err(|fault| refused(dma::Refused::Key(fault)))?;
     let span = spans.next().filter(|span| span.len == size.bytes());
     let span = span.ok_or_else(|| Refusal::invalid("an atomic across two pieces of a key"))?;
+    // The address may be a multiple of the size, and yet not the place that the key gives it.
+    if !span.iova.is_multiple_of(size.bytes().into()) {
+        return Err(Refusal::invalid("an atomic whose memory is not aligned to its size"));
+    }
     let original =
         change(env, header, span.iova).map_err(|fault| refused(dma::Refused::Bus(fault)))?;
     for is_write in [false, true] {
