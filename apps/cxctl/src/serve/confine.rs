@@ -2,9 +2,11 @@
 //! process that can open no file, make no socket, start no program and no thread.
 //!
 //! Two things of the kernel, each by itself: *seccomp* refuses all system calls but those that
-//! serving takes, in every thread; *Landlock* keeps the threads of ports and clients from all
-//! files and TCP ports but the sockets' folders, where it can delete sockets and no more. What the
-//! kernel lacks is left out, and the log says so. Neither needs any privilege.
+//! serving takes, in every thread, and of those that remain the commands by which it would reach
+//! beyond itself: signals to others, what sets up networks and terminals. *Landlock* keeps the
+//! threads of ports and clients from all files and TCP ports but in the folders of the sockets,
+//! which go at the end: there, and beneath, files can be deleted, whatever they are. What the kernel
+//! lacks is left out, and the log says so. Neither needs any privilege.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -45,12 +47,12 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getpeername,
     libc::SYS_ppoll,
     libc::SYS_close,
-    libc::SYS_fcntl,
     libc::SYS_dup,
     libc::SYS_lseek,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_readlinkat,
@@ -68,7 +70,6 @@ const ALLOWED: &[libc::c_long] = &[
     libc::SYS_getrandom,
     libc::SYS_getpid,
     libc::SYS_gettid,
-    libc::SYS_tgkill,
     libc::SYS_rt_sigaction,
     libc::SYS_rt_sigprocmask,
     libc::SYS_rt_sigreturn,
@@ -86,6 +87,22 @@ const ALSO_ALLOWED: &[libc::c_long] =
     &[libc::SYS_poll, libc::SYS_readlink, libc::SYS_unlink, libc::SYS_stat, libc::SYS_lstat];
 #[cfg(not(target_arch = "x86_64"))]
 const ALSO_ALLOWED: &[libc::c_long] = &[];
+
+/// What fcntl(2) may do: flags of descriptors and files, further descriptors, seals. Not choose who
+/// gets a signal when something can be read, which could be any process.
+const FCNTL: &[libc::c_int] = &[
+    libc::F_DUPFD_CLOEXEC,
+    libc::F_GETFD,
+    libc::F_SETFD,
+    libc::F_GETFL,
+    libc::F_SETFL,
+    libc::F_GET_SEALS,
+];
+
+/// What ioctl(2) may do: whether a socket waits, whether a descriptor outlives a program, whether
+/// it is a terminal. Not type into a terminal, nor change the host's network, which any socket does
+/// for who has CAP_NET_ADMIN.
+const IOCTL: &[u64] = &[libc::FIONBIO, libc::FIOCLEX, libc::FIONCLEX, libc::TCGETS];
 
 /// Said when the server cannot be confined.
 const UNCONFINED: &str = "the server cannot be confined; --unconfined WHY serves all the same";
@@ -230,10 +247,15 @@ fn filter() -> anyhow::Result<BpfProgram> {
         let is_data = dword(2, SeccompCmpOp::MaskedEq(executable), 0)?;
         rules.insert(call, vec![SeccompRule::new(vec![is_data])?]);
     }
-    // Nothing is typed into the terminal that the server was started from.
-    let no_typing = dword(1, SeccompCmpOp::Ne, libc::TIOCSTI)?;
-    let no_pasting = dword(1, SeccompCmpOp::Ne, TIOCLINUX)?;
-    rules.insert(libc::SYS_ioctl, vec![SeccompRule::new(vec![no_typing, no_pasting])?]);
+    // The kernel looks at the low half of a command as well.
+    let command = |command: u64| SeccompRule::new(vec![dword(1, SeccompCmpOp::Eq, command)?]);
+    let fcntl = FCNTL.iter().map(|known| command(u64::from(known.cast_unsigned())));
+    rules.insert(libc::SYS_fcntl, fcntl.collect::<Result<_, _>>()?);
+    let ioctl = IOCTL.iter().map(|known| command(*known));
+    rules.insert(libc::SYS_ioctl, ioctl.collect::<Result<_, _>>()?);
+    // Signals to itself: how a program aborts.
+    let is_own = dword(0, SeccompCmpOp::Eq, u64::from(std::process::id()))?;
+    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![is_own])?]);
     // The name of a thread that has just begun.
     let is_name = dword(0, SeccompCmpOp::Eq, u64::from(libc::PR_SET_NAME.cast_unsigned()))?;
     rules.insert(libc::SYS_prctl, vec![SeccompRule::new(vec![is_name])?]);
@@ -246,9 +268,6 @@ fn filter() -> anyhow::Result<BpfProgram> {
     )?;
     Ok(filter.try_into()?)
 }
-
-/// Pastes a console's selection. Source: Linux, include/uapi/asm-generic/ioctls.h.
-const TIOCLINUX: u64 = 0x541c;
 
 #[cfg(test)]
 mod tests {
@@ -294,6 +313,13 @@ mod tests {
             refused("a socket", UnixListener::bind(path.with_extension("2")).map(drop));
             refused("a thread", std::thread::Builder::new().spawn(|| {}).map(drop));
             refused("a file's mode", std::fs::set_permissions(&path, from_mode(0o777)));
+            // Commands that serving does not take; these two would do no harm.
+            let seal = rustix::fs::fcntl_add_seals(&listener, rustix::fs::SealFlags::empty());
+            refused("a command of fcntl", seal.map_err(Into::into));
+            let index = rustix::net::netdevice::name_to_index(&listener, "lo");
+            refused("a command of ioctl", index.map(drop).map_err(Into::into));
+            listener.set_nonblocking(false).expect("one that it takes");
+            drop(listener.try_clone().expect("another one"));
             let (mut stream, _) = listener.accept().expect("a client");
             let mut bytes = [0; 4];
             std::io::Read::read_exact(&mut stream, &mut bytes).expect("its message");

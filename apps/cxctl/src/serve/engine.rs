@@ -121,6 +121,18 @@ impl Engine {
         Ok(Self { stop, running, sleeps, thread: Some(thread) })
     }
 
+    /// Stops the thread and waits for it. `let_go` is done again and again meanwhile: it frees the
+    /// thread from what a client holds it in.
+    pub(super) fn end(self, let_go: impl Fn()) {
+        self.stop.store(true, Ordering::Release);
+        let wake = self.wake();
+        while wake.is_running() {
+            wake.wake();
+            thread::sleep(IDLE_SLEEP);
+            let_go();
+        }
+    }
+
     /// A handle for whoever gives the devices work.
     pub(super) fn wake(&self) -> Wake {
         let thread = self.thread.as_ref().expect("runs until dropped").thread().clone();
@@ -229,6 +241,15 @@ mod tests {
         fn step(&mut self, _: u64) -> bool {
             self.0.recv().is_ok()
         }
+    }
+
+    #[test]
+    fn the_end_frees_a_device_that_is_held() {
+        let (release, wait) = std::sync::mpsc::channel();
+        let held = Engine::start("held", Instant::now(), Stuck(wait)).expect("a thread");
+        let wake = held.wake();
+        held.end(|| release.send(()).unwrap_or(()));
+        assert!(!wake.is_running());
     }
 
     #[test]

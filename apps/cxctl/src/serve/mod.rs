@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ferrocx_app_common::signal::Stop;
-use ferrocx_bus::local::{LocalConfig, pair};
+use ferrocx_bus::local::{DeviceSide, LocalConfig, pair};
 use ferrocx_model::NicConfig;
 use ferrocx_model::config::MIN_MEMORY_BYTES;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -170,8 +170,9 @@ pub fn run(options: &Options) -> anyhow::Result<()> {
         sides.push((name.clone(), side.clone()));
         asks.push((ask, engine.wake()));
         let watch = options.watch_dma;
-        let function = Function::new(name.clone(), trust, watch, side, function, engine.wake());
-        served.push(Served { name, engine, neighbours });
+        let wake = engine.wake();
+        let function = Function::new(name.clone(), trust, watch, side.clone(), function, wake);
+        served.push(Served { name, engine, side, neighbours });
         listening.push((server, function));
     }
     for (port, joined) in served.iter().zip(joined) {
@@ -246,6 +247,7 @@ impl Drop for Sockets {
 struct Served {
     name: String,
     engine: Engine,
+    side: DeviceSide,
     neighbours: Neighbours,
 }
 
@@ -259,6 +261,10 @@ fn serve(stop: &Stop, mut served: Vec<Served>) -> Vec<String> {
             tracing::error!(port = port.name, "the model stopped; its guest sees no device");
             stopped.push(port.name);
         }
+    }
+    for Served { engine, side, .. } in served {
+        // A client may hold it in an interrupt.
+        engine.end(|| side.free_interrupts());
     }
     stopped
 }

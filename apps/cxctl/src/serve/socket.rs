@@ -12,7 +12,9 @@
 //!   even promise that much, the process ends.
 //! - It keeps its port from the next client, by staying or by not reading the answers.
 //! - Having handed over an eventfd, it makes it blocking and fills it: its own port waits.
-//! - Its memory is on hugetlbfs and it punches holes where no huge page is free: the process ends.
+//! - It punches holes into its memory, and the next access of ours finds no page: the process ends.
+//!   On hugetlbfs where no huge page is free; elsewhere where the system overcommits no memory
+//!   (`vm.overcommit_memory=2`) and all is promised.
 
 use std::cell::RefCell;
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -53,7 +53,8 @@ pub struct WireOptions {
     /// ports that say so), tap:NAME, packet:INTERFACE or none [default: link]
     #[arg(long = "wire", value_name = "WIRE")]
     wires: Vec<WireSpec>,
-    /// Write every frame on the wires to a pcapng file.
+    /// Write every frame on the wires to a pcapng file, for looking: it has no limit, and the ports
+    /// wait for each other there.
     #[arg(long, visible_alias = "pcap", value_name = "FILE")]
     capture: Option<PathBuf>,
     #[command(flatten)]
