@@ -13,8 +13,8 @@ const HUGETLBFS_MAGIC: i128 = 0x9584_58f6;
 /// Bytes of a file in memory, shared with whoever else maps them, for reading and writing.
 ///
 /// The kernel maps and unmaps a file of hugepages by whole hugepages only, and rounds what it is
-/// asked to map, but not what it is asked to unmap. So what is mapped here are all pages of the file
-/// in which the asked bytes lie ([`FileMapping::mapped_bytes`]).
+/// asked to map, but not what it is asked to unmap. So what is mapped here are all pages of the
+/// file in which the asked bytes lie ([`FileMapping::mapped_bytes`]).
 #[derive(Debug)]
 pub struct FileMapping {
     /// Of the first asked byte.
@@ -44,7 +44,8 @@ impl FileMapping {
             let anywhere = std::ptr::null_mut();
             mm::mmap(anywhere, whole.len_bytes, access, MapFlags::SHARED, fd, whole.offset)?
         };
-        // SAFETY: `skipped` is below the mapped length: the asked bytes lie behind it, one at least.
+        // SAFETY: `skipped` is below the mapped length: the asked bytes lie behind it, one at
+        // least.
         let base = unsafe { start.cast::<u8>().add(whole.skipped) };
         let at = |address| NonNull::new(address).ok_or(io::ErrorKind::Other);
         Ok(Self { base: at(base)?, start: at(start.cast())?, mapped_bytes: whole.len_bytes })

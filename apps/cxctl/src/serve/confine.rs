@@ -5,8 +5,8 @@
 //! serving takes, in every thread, and of those that remain the commands by which it would reach
 //! beyond itself: signals to others, what sets up networks and terminals. *Landlock* keeps the
 //! threads of ports and clients from all files and TCP ports but in the folders of the sockets,
-//! which go at the end: there, and beneath, files can be deleted, whatever they are. What the kernel
-//! lacks is left out, and the log says so. Neither needs any privilege.
+//! which go at the end: there, and beneath, files can be deleted, whatever they are. What the
+//! kernel lacks is left out, and the log says so. Neither needs any privilege.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -276,6 +276,9 @@ mod tests {
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::process::Command;
 
+    use ferrocx_bus::DmaAccess;
+    use ferrocx_bus::local::{LocalConfig, pair};
+
     use super::*;
 
     /// Runs on a thread of its own, which alone is confined.
@@ -296,6 +299,9 @@ mod tests {
                 std::io::read_to_string(stream).expect("answered")
             }
         });
+        let memory = tempfile::tempfile().expect("a file");
+        memory.set_len(4096).expect("sparse");
+        let (_driver, device) = pair(LocalConfig::default()).expect("valid");
         let served = on_a_thread(move || {
             assert!(File::open("/proc/self/status").is_ok(), "before");
             if !leave_system_calls(Threads::This).expect("a filter") {
@@ -324,6 +330,8 @@ mod tests {
             let mut bytes = [0; 4];
             std::io::Read::read_exact(&mut stream, &mut bytes).expect("its message");
             std::io::Write::write_all(&mut stream, &bytes).expect("an answer");
+            device.dma_map_fd(1 << 40, &memory, 0, 4096, DmaAccess::Read).expect("a client's");
+            device.dma_unmap(1 << 40, 4096).expect("mapped");
             // Memory comes and goes; threads wait for each other.
             drop(vec![1_u8; 64 << 20]);
             std::thread::sleep(std::time::Duration::from_millis(1));

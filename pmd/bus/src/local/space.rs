@@ -245,8 +245,8 @@ impl SpaceShared {
                 hint: "",
             });
         }
-        // Before anything is mapped, and again in `insert`: others may be faster, and more is mapped
-        // where the file's pages are larger.
+        // Before anything is mapped, and again in `insert`: others may be faster, and more is
+        // mapped where the file's pages are larger.
         self.map.read().unwrap_or_else(PoisonError::into_inner).check(self.quota, len_bytes)?;
         let map = FileMapping::new(fd, file_offset, to_usize(len_bytes)).map_err(|error| {
             BusError::os(format!("mapping {len_bytes:#x} bytes for I/O at {iova:#x}"), error)

@@ -19,7 +19,7 @@ use super::ring::{RingPlace, RingSource};
 use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
-    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, Uar, WorkQueue, WqType,
+    Objects, QueueState, QueueStats, ReceiveRing, Rmp, Rq, RqMemory, Sq, WorkQueue, WqType,
 };
 
 pub(super) fn handler(opcode: Opcode) -> Option<Handler> {
@@ -216,9 +216,7 @@ fn create_sq(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     if let Some(tisn) = tisn {
         objects.tiss.hold(tisn);
     }
-    if let (Some(uar), Some(sq)) = (objects.uars.get_mut(uar_page), objects.sqs.get_mut(sqn)) {
-        sq.listed_at = Uar::list(&mut uar.sqns, sqn);
-    }
+    objects.list_sq(sqn);
     Ok(CreateSqOut::zeroed().with_sqn(sqn).0.to_vec())
 }
 
@@ -275,12 +273,7 @@ fn destroy_sq(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         if let Some(tisn) = sq.tisn {
             objects.tiss.release(tisn);
         }
-        if let Some(uar) = objects.uars.get_mut(sq.uar_page)
-            && let Some(moved) = Uar::unlist(&mut uar.sqns, sq.listed_at)
-            && let Some(moved) = objects.sqs.get_mut(moved)
-        {
-            moved.listed_at = sq.listed_at;
-        }
+        objects.unlist_sq(&sq);
         Ok(DestroySqOut::zeroed())
     })
 }

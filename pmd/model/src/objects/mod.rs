@@ -47,7 +47,7 @@ pub struct Uar {
 
 impl Uar {
     /// Adds a queue to one of the lists; gives its place there, which the queue keeps.
-    pub(crate) fn list(list: &mut Vec<u32>, number: u32) -> usize {
+    fn list(list: &mut Vec<u32>, number: u32) -> usize {
         list.push(number);
         list.len() - 1
     }
@@ -56,7 +56,7 @@ impl Uar {
     /// are gone. Gives the queue that has come there from the end, if there is one.
     ///
     /// However many there are and in whichever order they go, it costs the same.
-    pub(crate) fn unlist(list: &mut Vec<u32>, at: usize) -> Option<u32> {
+    fn unlist(list: &mut Vec<u32>, at: usize) -> Option<u32> {
         if at < list.len() {
             list.swap_remove(at);
         }
@@ -330,6 +330,42 @@ impl Objects {
     #[must_use]
     pub fn roce_gid(&self, index: u32) -> Option<&RoceGid> {
         self.roce_gids.get(index as usize)?.as_ref()
+    }
+
+    /// Puts a send queue into the list of its UAR page.
+    pub(crate) fn list_sq(&mut self, sqn: u32) {
+        let Some(sq) = self.sqs.get_mut(sqn) else { return };
+        if let Some(uar) = self.uars.get_mut(sq.uar_page) {
+            sq.listed_at = Uar::list(&mut uar.sqns, sqn);
+        }
+    }
+
+    /// Takes a send queue that is gone out of the list of its UAR page.
+    pub(crate) fn unlist_sq(&mut self, sq: &Sq) {
+        if let Some(uar) = self.uars.get_mut(sq.uar_page)
+            && let Some(moved) = Uar::unlist(&mut uar.sqns, sq.listed_at)
+            && let Some(moved) = self.sqs.get_mut(moved)
+        {
+            moved.listed_at = sq.listed_at;
+        }
+    }
+
+    /// Puts a queue pair into the list of its UAR page.
+    pub(crate) fn list_qp(&mut self, qpn: u32) {
+        let Some(qp) = self.qps.get_mut(qpn) else { return };
+        if let Some(uar) = self.uars.get_mut(qp.context.uar_page()) {
+            qp.listed_at = Uar::list(&mut uar.qpns, qpn);
+        }
+    }
+
+    /// Takes a queue pair that is gone out of the list of its UAR page.
+    pub(crate) fn unlist_qp(&mut self, qp: &Qp) {
+        if let Some(uar) = self.uars.get_mut(qp.context.uar_page())
+            && let Some(moved) = Uar::unlist(&mut uar.qpns, qp.listed_at)
+            && let Some(moved) = self.qps.get_mut(moved)
+        {
+            moved.listed_at = qp.listed_at;
+        }
     }
 
     /// The steering objects changed: some are gone, or what they lead to.

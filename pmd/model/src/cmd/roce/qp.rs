@@ -21,7 +21,7 @@ use crate::device::caps::log_max;
 use crate::device::refused::{Answer, Refused, ensure};
 use crate::objects::{
     Line, Objects, Qp, QpReceive, QpState, QpType, QueueMemory, QueueStats, ReceiveRing,
-    ScatterList, Uar, WorkQueue, WqType,
+    ScatterList, WorkQueue, WqType,
 };
 use crate::roce::transport::psn::Psn;
 use crate::roce::transport::requester::{Limits, Requester};
@@ -211,10 +211,7 @@ fn create_qp(exec: &mut Exec<'_, '_>, bytes: &[u8]) -> Answer<Vec<u8>> {
     if qp_type == QpType::Gsi {
         objects.gsi.push(qpn);
     }
-    let uar = objects.uars.get_mut(context.uar_page());
-    if let (Some(uar), Some(qp)) = (uar, objects.qps.get_mut(qpn)) {
-        qp.listed_at = Uar::list(&mut uar.qpns, qpn);
-    }
+    objects.list_qp(qpn);
     Ok(CreateQpOut::zeroed().with_qpn(qpn).0.to_vec())
 }
 
@@ -255,9 +252,8 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
         let qpn = input.qpn();
         let objects = &mut exec.ctx.state.objects;
         let qp = remove(&mut objects.qps, "qpn", qpn)?;
-        let uar_page = qp.context.uar_page();
         objects.pds.release(qp.context.pd());
-        objects.uars.release(uar_page);
+        objects.uars.release(qp.context.uar_page());
         objects.cqs.release(qp.context.cqn_snd());
         objects.cqs.release(qp.context.cqn_rcv());
         if qp.qp_type == QpType::Xrc {
@@ -268,12 +264,7 @@ fn destroy_qp(exec: &mut Exec<'_, '_>, input: &[u8]) -> Answer<Vec<u8>> {
             QpReceive::Srq(srqn) => objects.xrc_srqs.release(srqn),
             QpReceive::Own(_) | QpReceive::None => {}
         }
-        if let Some(uar) = objects.uars.get_mut(uar_page)
-            && let Some(moved) = Uar::unlist(&mut uar.qpns, qp.listed_at)
-            && let Some(moved) = objects.qps.get_mut(moved)
-        {
-            moved.listed_at = qp.listed_at;
-        }
+        objects.unlist_qp(&qp);
         match qp.qp_type {
             QpType::Gsi => objects.gsi.retain(|gsi| *gsi != qpn),
             QpType::Ud => {

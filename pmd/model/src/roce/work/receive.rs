@@ -26,7 +26,7 @@ use crate::roce::transport::{GSI_QKEY, Network};
 const GRH_BYTES: usize = 40;
 
 /// Refusal of a request: the answer to the peer, and the syndrome of the receive.
-pub(super) struct Refusal {
+struct Refusal {
     nak: AckSyndrome,
     syndrome: CqeSyndrome,
     event: Option<EventType>,
@@ -37,7 +37,7 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Wrong in itself.
     #[cold]
-    pub(super) fn invalid(why: &'static str) -> Self {
+    fn invalid(why: &'static str) -> Self {
         Self {
             nak: AckSyndrome::NAK_INVALID_REQUEST,
             syndrome: CqeSyndrome::REMOTE_INVAL_REQ_ERR,
@@ -281,7 +281,7 @@ fn push(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<bool, Refus
     let needs_receive = header.op.is_send() || header.immediate().is_some();
     if needs_receive && qp.taken.is_none() {
         let srqn = match header.transport {
-            Transport::Xrc => Some(xrc::queue(qp, env, header)?),
+            Transport::Xrc => Some(xrc::queue(qp, env, header).map_err(Refusal::invalid)?),
             _ => None,
         };
         qp.taken = ring::take(qp, env, srqn).map_err(|ring::Lost| Refusal {
@@ -339,7 +339,7 @@ fn check(env: &Env<'_>, pd: u32, reth: &Reth, rights: Rights) -> Result<(), Refu
 
 fn write(qp: &mut Qp, env: &mut Env<'_>, frame: &Frame<'_>) -> Result<(), Refusal> {
     let header = &frame.header;
-    let pd = xrc::domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header).map_err(Refusal::invalid)?;
     if header.op.starts_message() {
         if !qp.context.rwe() {
             return Err(Refusal::invalid("remote writes are not enabled"));
@@ -367,7 +367,7 @@ fn read(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal> 
         return Err(Refusal::invalid("more reads than responder resources"));
     }
     check_len(qp, &header.reth)?;
-    let pd = xrc::domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header).map_err(Refusal::invalid)?;
     check(env, pd, &header.reth, Rights::REMOTE_READ)?;
     env.count(qp, |count| count.rx_read_requests += 1);
     qp.responder.accept_read(header.psn, header.reth, pd);
@@ -395,7 +395,7 @@ fn atomic(qp: &mut Qp, env: &mut Env<'_>, header: &Header) -> Result<(), Refusal
     if !qp.responder.has_room() {
         return Err(Refusal::invalid("more atomics than responder resources"));
     }
-    let pd = xrc::domain(qp, env, header)?;
+    let pd = xrc::domain(qp, env, header).map_err(Refusal::invalid)?;
     let place = (request.va, size.bytes());
     let access = remote(env.qpn, (pd, request.rkey), place, Rights::REMOTE_ATOMIC);
     let refused = |refused: dma::Refused| Refusal::memory(request.rkey, refused);

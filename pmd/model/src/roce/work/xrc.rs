@@ -1,7 +1,6 @@
 //! Which shared receive queue a request of XRC uses, and whose memory it reaches.
 
 use super::env::Env;
-use super::receive::Refusal;
 use crate::objects::{Qp, SHARED_UID};
 use crate::roce::transport::bth::{Header, Transport};
 
@@ -11,14 +10,14 @@ use crate::roce::transport::bth::{Header, Transport};
 /// # Source
 ///
 /// Linux 6.12, `create_xrc_tgt_qp`: targets that a kernel makes for programs are the driver's own.
-pub(super) fn queue(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
+pub(super) fn queue(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, &'static str> {
     let srqn = header.xrc_srqn;
     let is_ours = env.srqs.get(srqn).is_some_and(|srq| srq.xrcd == qp.context.xrcd());
     if !is_ours {
-        return Err(Refusal::invalid("no such queue in this XRC domain"));
+        return Err("no such queue in this XRC domain");
     }
     if !matches!(env.owner, 0 | SHARED_UID) && env.srqs.owner(srqn) != Some(env.owner) {
-        return Err(Refusal::invalid("the queue belongs to the driver or to another user context"));
+        return Err("the queue belongs to the driver or to another user context");
     }
     Ok(srqn)
 }
@@ -29,10 +28,10 @@ pub(super) fn queue(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refu
 /// # Source
 ///
 /// IBTA vol. 1, annex A14; Linux 6.12, whose XRC targets all have one domain of the driver's own.
-pub(super) fn domain(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, Refusal> {
+pub(super) fn domain(qp: &Qp, env: &Env<'_>, header: &Header) -> Result<u32, &'static str> {
     if header.transport != Transport::Xrc {
         return Ok(qp.context.pd());
     }
     let srqn = queue(qp, env, header)?;
-    env.srqs.get(srqn).map(|srq| srq.wq.pd).ok_or_else(|| Refusal::invalid("no such queue"))
+    env.srqs.get(srqn).map(|srq| srq.wq.pd).ok_or("no such queue")
 }
