@@ -200,7 +200,7 @@ impl Target {
 
     /// Whether an address has as many controllers as it may, those of discovery if it asks for one.
     pub(super) fn has_its_share(&mut self, peer: IpAddr, is_discovery: bool) -> bool {
-        let his = |it: &&super::Controller| it.peer == peer;
+        let his = |it: &&super::Controller| it.peer == peer && !it.is_failed();
         let all = || self.controllers.iter().flatten().filter(his);
         let (limit, asked) = (self.shares.controllers_of_address, self.shares.discovery_of_address);
         let (what, limit) = if all().count() >= limit {
