@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use common::{BLOCK, Here, NQN, offers_file, offers_new_file, with, with_target};
+use common::{BLOCK, Here, NQN, log_in_time, offers_file, offers_new_file, with, with_target};
 use ferrocx_nvmf_target::backend::OpenFile;
 use ferrocx_nvmf_target::controller::Settings;
 use ferrocx_nvmf_target::host::{Host, HostConfig, HostError, HostQueue, keyed, one};
@@ -127,7 +127,7 @@ fn a_file_that_fails_is_a_media_error_and_no_end() {
             assert_eq!(status(&mut queue, sqe(io::WRITE, 0)), Status::WRITE_FAULT);
             assert_eq!(status(&mut queue, sqe(io::READ, 0)), Status::SUCCESS);
         }
-        let smart = host.log(2, 0, 512).unwrap();
+        let smart = log_in_time(&mut host, (2, 512), |smart| smart[160] == 40);
         assert_eq!(smart[160], 40, "media errors");
     });
 }

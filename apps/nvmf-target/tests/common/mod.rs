@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
 use ferrocx::verbs::{GidConfig, RdmaContext};
@@ -73,7 +74,7 @@ impl Here {
             if self.change(|server| server.held_buffers()) == count {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         panic!("a buffer is lost");
     }
@@ -85,7 +86,7 @@ impl Here {
             if self.change(|server| server.stats().queues) == count {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
         }
         panic!("the target does not come to {count} queues");
     }
@@ -158,7 +159,22 @@ fn serve(server: &mut Server, changes: &Receiver<Change>, stop: &AtomicBool) {
             std::thread::yield_now();
         }
     }
-    server.stop(std::time::Duration::from_secs(5)).unwrap();
+    server.stop(Duration::from_secs(5)).unwrap();
+}
+
+/// A page of a log once it says what is due, which cores tell each 20 ms; or after ten seconds.
+pub fn log_in_time(
+    host: &mut Host,
+    (lid, len): (u8, usize),
+    is_due: impl Fn(&[u8]) -> bool,
+) -> Vec<u8> {
+    let begun = Instant::now();
+    loop {
+        let page = host.log(lid, 0, len).unwrap();
+        if is_due(&page) || begun.elapsed() > Duration::from_secs(10) {
+            return page;
+        }
+    }
 }
 
 /// Runs a test against a running target.
