@@ -350,17 +350,16 @@ impl OrderLine {
         message: &[u8; LEN],
     ) -> bool {
         let Some(frames) = &mut self.frames else { return self.send_bytes(message) };
-        if self.tcp.may_send(LEN, self.now_ns).is_err() {
+        let template = self.tcp.template();
+        if self.tcp.sent_beside(message, self.now_ns).is_err() {
             return false;
         }
         let ready = ready(frames);
-        ready.set(self.tcp.template(), message);
+        ready.set(template, message);
         match self.way.is_noted {
             true => self.way.send_noted(&ready.frame, self.orders),
             false => _ = self.way.tx.send_one(&ready.frame),
         }
-        // The copy to be sent again, and the timers: the order need not wait for them.
-        self.tcp.sent_beside(message, self.now_ns);
         self.orders += 1;
         true
     }

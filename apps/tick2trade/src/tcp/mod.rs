@@ -9,8 +9,7 @@
 //!   a tail probe repeats the last segment before that.
 //! - **Nothing waits in a hidden queue.** [`Client::send`] puts bytes on the wire or says why not.
 //! - **A segment can be built beforehand.** [`Client::template`] says what its header has to hold
-//!   now, [`Client::may_send`] whether it may leave, and [`Client::sent_beside`] takes note of what
-//!   went out past this.
+//!   now, and [`Client::sent_beside`] takes note of what went out past this.
 //!
 //! # What it does not do
 //! It accepts no connections, and has no window scale, timestamps, selective acknowledgments,

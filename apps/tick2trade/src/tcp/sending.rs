@@ -46,22 +46,21 @@ impl Client {
         }
     }
 
-    /// Takes note of a segment that was sent beside this, as [`Client::template`] said it: it is
-    /// repeated when lost. [`Client::may_send`] has allowed it, and nothing was sent since.
+    /// Takes note of a segment that was sent beside this, as [`Client::template`] said it.
+    ///
+    /// # Errors
+    /// A [`Refused`] if the template allowed no such segment: it will not be repeated when lost.
     #[inline(always)]
-    pub fn sent_beside(&mut self, bytes: &[u8], now_ns: u64) {
-        debug_assert_eq!(self.may_send(bytes.len(), now_ns), Ok(()));
+    pub fn sent_beside(&mut self, bytes: &[u8], now_ns: u64) -> Result<(), Refused> {
+        self.may_send(bytes.len(), now_ns)?;
         self.stats.sent += 1;
         self.ack_at = None;
         self.on_its_way(bytes, now_ns);
+        Ok(())
     }
 
-    /// Whether so many bytes may leave now as one segment.
-    ///
-    /// # Errors
-    /// A [`Refused`].
     #[inline]
-    pub fn may_send(&mut self, len: usize, now_ns: u64) -> Result<(), Refused> {
+    fn may_send(&mut self, len: usize, now_ns: u64) -> Result<(), Refused> {
         if !matches!(self.state, State::Established | State::CloseWait) || self.our_fin {
             return Err(Refused::NotOpen);
         }

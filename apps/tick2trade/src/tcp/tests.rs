@@ -330,8 +330,7 @@ fn what_was_sent_beside_the_client_is_sent_again_by_it() {
     assert_eq!((template.sequence, template.room), (world.client.next.0, 1460));
     // The hot path built it from the template, and the network lost it.
     let now = world.now;
-    assert_eq!(world.client.may_send(5, now), Ok(()));
-    world.client.sent_beside(b"order", now);
+    world.client.sent_beside(b"order", now).unwrap();
     world.until(|w| w.server_heard == b"order");
     assert_eq!(world.client.stats().probes, 1);
 }
