@@ -43,7 +43,10 @@ impl Shape {
             None => (limits.min_descriptors, ""),
         };
         let (descriptors, most) = (config.descriptors, limits.max_descriptors);
-        let log_cq = ConfigError::log2("receive descriptors", descriptors, least, most, hint)?;
+        let log_size = ConfigError::log2("receive descriptors", descriptors, least, most, hint)?;
+        // The entries of a compressed block are the device's again when all of it is read. Packets
+        // that were taken out of it meanwhile have buffers in the ring already, which complete too.
+        let log_cq = log_size + u8::from(config.cqe_compression);
         let mtu = u32::from(device.mtu());
         let frame = config.max_frame_bytes.unwrap_or(mtu + L2_BYTES);
         ConfigError::range("largest frame in bytes", frame.into(), 64, 65535, "")?;
@@ -58,7 +61,7 @@ impl Shape {
             ConfigError::range("bytes to copy", copy_bytes.into(), 0, first.into(), hint)?;
             let (most, hint) = (Striding::BUFFER_BYTES, ", what a large buffer holds");
             ConfigError::range("largest frame in bytes", frame.into(), 64, most.into(), hint)?;
-            let (log_size, log_segs) = (log_cq - Striding::LOG_STRIDES, strides::LOG_UNITS);
+            let (log_size, log_segs) = (log_size - Striding::LOG_STRIDES, strides::LOG_UNITS);
             return Ok(Self { log_cq, log_size, log_segs, is_striding: true });
         }
         let segs = match &config.split {
@@ -77,7 +80,7 @@ impl Shape {
         let hint = "; use a pool with larger buffers, or a smaller max_frame_bytes";
         ConfigError::range("buffers for the largest frame", segs.into(), 1, max.into(), hint)?;
         let log_segs = segs.trailing_zeros() as u8;
-        Ok(Self { log_cq, log_size: log_cq, log_segs, is_striding: false })
+        Ok(Self { log_cq, log_size, log_segs, is_striding: false })
     }
 
     /// Buffers of the queue's pool that it holds, log2 of those to a received frame.
