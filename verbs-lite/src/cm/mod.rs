@@ -67,6 +67,7 @@ mod outbox;
 mod reason;
 mod sidr;
 mod terms;
+mod turn;
 
 pub use config::{CmConfig, CmLimitStats, CmLimits, ConnParams};
 pub use conn::{Answer, Ends, Request, State, service_id, time_of};

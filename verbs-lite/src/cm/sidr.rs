@@ -14,6 +14,7 @@ use super::config::CmConfig;
 use super::conn::{Ends, filled, header, read_header, time_of};
 use super::engine::Out;
 use super::message::{Mad, Message};
+use super::turn::Turn;
 
 /// Service ids of UDP ports: `RDMA_PS_UDP`. Source: Linux `cma.c`.
 const UDP_SERVICES: u64 = 0x0111_0000;
@@ -97,7 +98,7 @@ pub(super) struct Sidr {
     open: HashSet<Key>,
     answered: VecDeque<(Key, Out)>,
     /// Questions that were handed out to have their peers reached.
-    sought: usize,
+    sought: Turn,
     pub(super) out: VecDeque<Out>,
 }
 
@@ -116,7 +117,7 @@ impl Sidr {
             listeners: HashMap::new(),
             open: HashSet::new(),
             answered: VecDeque::new(),
-            sought: 0,
+            sought: Turn::default(),
             out: VecDeque::new(),
         }
     }
@@ -177,14 +178,8 @@ impl Sidr {
     /// Peers of questions that are not reached, in turn, to be tried again.
     pub(super) fn unreached(&mut self, most: usize) -> Vec<Ends> {
         let asked = self.listeners.values().flatten().filter(|asked| !asked.is_reached);
-        let mut all: Vec<Ends> = asked.map(|asked| asked.ends).collect();
-        if !all.is_empty() {
-            let first = self.sought % all.len();
-            all.rotate_left(first);
-            all.truncate(most);
-            self.sought = self.sought.wrapping_add(all.len());
-        }
-        all
+        let all = asked.map(|asked| asked.ends).collect();
+        self.sought.next_of(all, most)
     }
 
     /// The way to a peer is known: its questions can be taken.

@@ -20,6 +20,7 @@ use super::conn::{
 };
 use super::message::{Mad, Message};
 use super::reason::{End, RejectReason};
+use super::turn::Turn;
 
 /// The end of the protocol that an engine is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,7 @@ pub struct Engine {
     out: VecDeque<Out>,
     next_id: u32,
     /// Requests that were handed out to have their peers reached.
-    sought: usize,
+    sought: Turn,
     stats: CmLimitStats,
 }
 
@@ -101,7 +102,7 @@ impl Engine {
             deadlines: BTreeSet::new(),
             out: VecDeque::new(),
             next_id: config.first_id,
-            sought: 0,
+            sought: Turn::default(),
             crowds: [
                 Crowd::new(limits.half_open, limits.half_open_per_peer),
                 Crowd::new(limits.ending, limits.ending_per_peer),
@@ -148,15 +149,9 @@ impl Engine {
     pub fn unreached(&mut self, most: usize) -> Vec<(u32, Ends)> {
         let queued = self.listeners.values().flat_map(|listener| &listener.queue);
         let conns = queued.filter_map(|id| Some((*id, self.conns.get(id)?)));
-        let mut all: Vec<(u32, Ends)> =
-            conns.filter(|(_, conn)| !conn.is_reached).map(|(id, conn)| (id, conn.ends)).collect();
-        if !all.is_empty() {
-            let first = self.sought % all.len();
-            all.rotate_left(first);
-            all.truncate(most);
-            self.sought = self.sought.wrapping_add(all.len());
-        }
-        all
+        let unreached = conns.filter(|(_, conn)| !conn.is_reached);
+        let all = unreached.map(|(id, conn)| (id, conn.ends)).collect();
+        self.sought.next_of(all, most)
     }
 
     /// The way to the peer of a request is known: the request can be taken.
