@@ -303,8 +303,9 @@ for name in "${cases[@]}"; do
         rx_one_striding) limit=415 ;;
         rx_striding_timestamps) limit=123 ;;
         rx_striding_compressed) limit=250 ;;
-        rx_scatter_2) limit=260 ;;
-        rx_split) limit=277 ;;
+        rx_scatter_2 | rx_split) limit=235 ;;
+        rx_scatter_8_60 | rx_scatter_8_1500 | rx_split_60) limit=76 ;;
+        rx_scatter_8_9000) limit=490 ;;
         rx_tx_burst) limit=107 ;;
         tx_burst) limit=40 ;;
         tx_checksums) limit=43 ;;

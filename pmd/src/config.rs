@@ -94,7 +94,7 @@ impl Striding {
 ///
 /// The first `header_bytes` bytes of each packet fill a buffer of the queue's own pool, the rest as
 /// many buffers of `payload` as it takes. A received packet is a chain of both; one that ends
-/// within its header is a single buffer, and its payload buffers are posted again.
+/// within its header is a single buffer, and its payload buffers stay posted.
 ///
 /// # Payload in another device's memory
 ///

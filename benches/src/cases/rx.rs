@@ -20,7 +20,7 @@ const fn case(name: &'static str, make: fn() -> Box<dyn Work>) -> Case {
 }
 
 /// Every case. The packets are freed behind the measured part, as DPDK's were, but in `_free`.
-pub(super) const CASES: [Case; 19] = [
+pub(super) const CASES: [Case; 23] = [
     // 32 packets of 64 bytes at a time.
     case("rx_burst", || Box::new(Rx::<BURST>::plain())),
     case("rx_burst_free", || Box::new(Rx::<BURST> { frees: true, ..Rx::plain() })),
@@ -73,13 +73,15 @@ pub(super) const CASES: [Case; 19] = [
         let config = RxQueueConfig { max_frame_bytes: Some(4000), ..RxQueueConfig::default() };
         Box::new(Rx::<BURST>::long(Rx::new(&Bench::new(), &config), LONG_BYTES))
     }),
-    // Frames of 1,000 bytes: 128 in a buffer of one pool, the rest in one of another.
-    case("rx_split", || {
-        let bench = Bench::new();
-        let split = BufferSplit { header_bytes: 128, payload: bench.second_pool() };
-        let config = RxQueueConfig { split: Some(split), ..RxQueueConfig::default() };
-        Box::new(Rx::<BURST>::long(Rx::new(&bench, &config), 1000))
-    }),
+    // Of a queue for jumbo frames, whose work requests have eight buffers: frames that take one of
+    // them, and the longest, which take five.
+    case("rx_scatter_8_60", || Box::new(jumbo(FRAME_BYTES))),
+    case("rx_scatter_8_1500", || Box::new(jumbo(1500))),
+    case("rx_scatter_8_9000", || Box::new(jumbo(9000))),
+    // Frames of 1,000 bytes: 128 in a buffer of one pool, the rest in one of another; and some that
+    // end within their headers.
+    case("rx_split", || Box::new(splitting(1000))),
+    case("rx_split_60", || Box::new(splitting(FRAME_BYTES))),
 ];
 
 /// Bytes of a packet that is not copied out of a shared buffer.
@@ -95,6 +97,20 @@ fn striding(is_long: bool) -> Rx<BURST> {
 fn strided(bench: &Bench) -> RxQueueConfig {
     let striding = Some(Striding::new(bench.large_pool()));
     RxQueueConfig { descriptors: 4096, striding, ..RxQueueConfig::default() }
+}
+
+/// A queue for frames of 9,000 bytes in buffers of 2,048.
+fn jumbo(len_bytes: u32) -> Rx<BURST> {
+    let config = RxQueueConfig { max_frame_bytes: Some(9018), ..RxQueueConfig::default() };
+    Rx::new(&Bench::new(), &config).long(len_bytes)
+}
+
+/// A queue that puts what follows 128 bytes into another pool's buffers.
+fn splitting(len_bytes: u32) -> Rx<BURST> {
+    let bench = Bench::new();
+    let split = BufferSplit { header_bytes: 128, payload: bench.second_pool() };
+    let config = RxQueueConfig { split: Some(split), ..RxQueueConfig::default() };
+    Rx::new(&bench, &config).long(len_bytes)
 }
 
 /// A queue that may compress completions.

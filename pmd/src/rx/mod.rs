@@ -14,18 +14,22 @@
 //! | addresses, then counter of the RQ | the device must not fetch the address of the lap before |
 //!
 //! Frames longer than a buffer, and queues that [split](crate::BufferSplit) their packets, take
-//! several buffers to a work request and a slower path, which is in `slow`; what those look like is
-//! in `shape`. Queues that are [striding](crate::Striding) take many packets to a buffer:
-//! `strides`.
+//! several buffers to a work request: `scattered`, with all but the first in `tails`; what requests
+//! look like is in `shape`. Queues that are [striding](crate::Striding) take many packets to a
+//! buffer: `strides`.
 
 mod completions;
 mod compressed;
 mod end;
 mod meta;
 mod missed;
+mod scattered;
+#[cfg(test)]
+mod scattered_tests;
 mod shape;
 mod slow;
 mod strides;
+mod tails;
 #[cfg(test)]
 mod tests;
 mod wake;
@@ -85,7 +89,7 @@ pub(crate) struct RxRing {
     cq: CqRing,
     /// A scattered frame takes several buffers to a work request.
     ring: RecvRing,
-    /// Buffers in the ring, in order.
+    /// Buffers in the ring, in order: the first of each work request.
     elts: MbufFifo,
     kind: Kind,
     /// Bits of a completion's last dword that must be as expected: counter, opcode, owner.
@@ -107,8 +111,8 @@ pub(crate) struct RxRing {
     room_bytes: u32,
     /// Whether packets get timestamps, for the kinds that do not know.
     is_stamped: bool,
-    /// Of a queue that splits, whose work requests have at least two buffers.
-    split: Option<Box<shape::Split>>,
+    /// The other buffers of work requests that have several.
+    tails: Option<Box<tails::Tails>>,
     /// Of a queue whose packets share large buffers; `elts` holds what they are copied to, and
     /// what names them.
     strides: Option<Box<strides::Strides>>,
@@ -134,10 +138,8 @@ enum Kind {
     Stamped,
     /// A buffer for each packet, whose completions may be compressed.
     Compressed,
-    /// Several buffers to a work request.
+    /// Several buffers to a work request, of one pool or two.
     Scattered,
-    /// Several buffers of two pools to a work request.
-    Split,
     /// Many packets to a buffer.
     Striding,
 }
@@ -146,7 +148,6 @@ impl Kind {
     fn of(config: &RxQueueConfig, shape: Shape) -> Self {
         match (config.striding.is_some(), shape.log_segs != 0) {
             (true, _) => Self::Striding,
-            _ if config.split.is_some() => Self::Split,
             (_, true) => Self::Scattered,
             _ if config.cqe_compression => Self::Compressed,
             _ if config.timestamps => Self::Stamped,
@@ -171,8 +172,7 @@ impl RxRing {
             Kind::Plain => self.burst_plainly::<N, false>(out),
             Kind::Stamped => self.burst_plainly::<N, true>(out),
             Kind::Compressed => self.burst_compressed(out),
-            Kind::Scattered => self.burst_scattered::<N, false>(out),
-            Kind::Split => self.burst_scattered::<N, true>(out),
+            Kind::Scattered => self.burst_scattered(out),
             Kind::Striding => self.burst_strides(out),
         }
     }
@@ -405,7 +405,8 @@ impl RxQueue {
             }
         }
         let split = config.split.as_ref();
-        let split = split.map(|split| shape::Split::of(device, split, (config.cache_size, shape)));
+        let sizes = (config.cache_size, shape.log_size, shape.log_buffers());
+        let tails = tails::Tails::of(device, (pool, &keys), split, sizes)?;
         let strides = config.striding.as_ref();
         let strides = strides.map(|of| {
             strides::Strides::new(device, of, shape.log_size, headroom, config.cache_size)
@@ -421,9 +422,9 @@ impl RxQueue {
             strides: strides.is_some().then_some(strides::SHAPE),
             drops: drops.as_ref().map(DropCounter::set),
         };
-        let (split, strides) = (split.transpose()?, strides.transpose()?);
+        let strides = strides.transpose()?;
         let (ring, rq) = shape::create(device, &attr)?;
-        let shapes = SegmentShape::both(pool, keys.lkey_be, split.as_deref());
+        let shapes = SegmentShape::both(pool, keys.lkey_be, split, tails.as_deref());
         let log_minis = shape.log_cq + (Cqe64::SIZE_BYTES / MiniCqe::SIZE_BYTES).ilog2() as u8;
         let minis =
             Ring::new(Arc::clone(cq.ring.buf()), 0, log_minis).map_err(DeviceError::from)?;
@@ -443,7 +444,7 @@ impl RxQueue {
             shapes,
             room_bytes: shapes[0].room + shapes[1].room * ((1 << shape.log_segs) - 1),
             is_stamped: config.timestamps,
-            split,
+            tails,
             strides,
             _keys: keys,
         };

@@ -11,12 +11,13 @@
 //! | [split](crate::BufferSplit) | `header_bytes` of a buffer of the pool, behind its headroom | whole buffers of the payload pool |
 
 use ferrocx_core::wq::{RecvRing, RqAttr, put_data};
-use ferrocx_core::{ConfigError, Device, DeviceError, Handle, RegionKeys};
-use ferrocx_mempool::{MbufFifo, Pool, PoolCache};
+use ferrocx_core::{ConfigError, Device, DeviceError, Handle};
+use ferrocx_mempool::Pool;
 use ferrocx_prm::cqe::Cqe64;
-use ferrocx_prm::wqe::{Data, INVALID_LKEY};
+use ferrocx_prm::wqe::INVALID_LKEY;
 
-use super::{L2_BYTES, REFILL, RxRing, strides};
+use super::tails::Tails;
+use super::{L2_BYTES, RxRing, strides};
 use crate::config::{BufferSplit, RxQueueConfig, Striding};
 
 /// Sizes of a receive queue, checked.
@@ -88,9 +89,9 @@ impl Shape {
         if self.is_striding { 0 } else { self.log_segs }
     }
 
-    /// Places for buffers of the queue's pool.
+    /// Places for buffers of the queue's pool, of work requests their first ones.
     pub(super) fn elts(self) -> usize {
-        if self.is_striding { strides::AT_HAND } else { 1 << (self.log_size + self.log_segs) }
+        if self.is_striding { strides::AT_HAND } else { 1 << self.log_size }
     }
 
     /// Bits of a completion's counter that must be as expected: those that name a work request, of
@@ -100,73 +101,6 @@ impl Shape {
         Cqe64::WQE_COUNTER.of((1 << log) - 1)
     }
 }
-
-/// Of a queue that splits: where the bytes behind the header go.
-pub(super) struct Split {
-    header_bytes: u16,
-    /// Bytes of a payload buffer.
-    room: u16,
-    pub(super) cache: PoolCache,
-    /// Payload buffers in the ring. They may be ahead of the headers.
-    pub(super) elts: MbufFifo,
-    /// Payload buffers of a work request.
-    pub(super) of_each: usize,
-    /// Where the next one goes: work request, and segment of it.
-    at: (u32, u32),
-    /// Keeps the payload pool's region mapped.
-    pub(super) keys: RegionKeys,
-}
-
-impl Split {
-    pub(super) fn of(
-        device: &Device,
-        split: &BufferSplit,
-        (cache_size, shape): (usize, Shape),
-    ) -> Result<Box<Self>, DeviceError> {
-        let BufferSplit { header_bytes, payload } = split;
-        let keys = device.region_keys(payload)?;
-        Ok(Box::new(Self {
-            header_bytes: *header_bytes,
-            room: payload.data_room_bytes() as u16,
-            cache: payload.cache_with_size(cache_size),
-            elts: MbufFifo::new(payload, 1 << (shape.log_size + shape.log_segs)),
-            of_each: (1 << shape.log_segs) - 1,
-            at: (0, FIRST_PAYLOAD),
-            keys,
-        }))
-    }
-
-    /// Puts payload buffers into all places of `ring` that have none, many at a time as long as the
-    /// pool has so many.
-    pub(super) fn fill(&mut self, ring: &RecvRing) {
-        let (log_segs, most) = (ring.log_segments(), ring.entries() as usize * self.of_each);
-        let (view, offset, mut at) = (ring.view(), self.keys.va_to_iova, self.at);
-        let mut at_once = REFILL * self.of_each;
-        while at_once != 0 && self.elts.len() < most {
-            let n = at_once.min(most - self.elts.len());
-            let posted = self.elts.fill(&mut self.cache, n, |room| {
-                let slot = view.at((at.0 << log_segs).wrapping_add(at.1));
-                slot.store_be64::<{ Data::ADDR.offset }>((room as u64).wrapping_add(offset));
-                at.1 += 1;
-                if at.1 >> log_segs != 0 {
-                    at = (at.0.wrapping_add(1), FIRST_PAYLOAD);
-                }
-            });
-            // Fewer than wanted: as many as there are, one by one.
-            at_once = if posted != 0 { at_once } else { usize::from(at_once > 1) };
-        }
-        self.at = at;
-    }
-
-    /// After a reset of the queue: no buffers, and the next goes to the first place.
-    pub(super) fn restart(&mut self) {
-        self.elts.free(self.elts.len(), &mut self.cache);
-        self.at = (0, FIRST_PAYLOAD);
-    }
-}
-
-/// Segment of a work request that the first payload buffer is.
-const FIRST_PAYLOAD: u32 = 1;
 
 /// A data segment of a work request.
 #[derive(Debug, Clone, Copy)]
@@ -181,18 +115,23 @@ pub(super) struct SegmentShape {
 
 impl SegmentShape {
     /// The first segment of every work request, and the others.
-    pub(super) fn both(pool: &Pool, lkey_be: u32, split: Option<&Split>) -> [Self; 2] {
-        let (room, headroom) = (pool.data_room_bytes() as u32, pool.headroom_bytes() as u16);
-        match split {
-            None => [
-                Self { headroom, room: room - u32::from(headroom), lkey_be },
-                Self { headroom: 0, room, lkey_be },
-            ],
-            Some(split) => [
-                Self { headroom, room: split.header_bytes.into(), lkey_be },
-                Self { headroom: 0, room: split.room.into(), lkey_be: split.keys.lkey_be },
-            ],
-        }
+    pub(super) fn both(
+        pool: &Pool,
+        lkey_be: u32,
+        split: Option<&BufferSplit>,
+        tails: Option<&Tails>,
+    ) -> [Self; 2] {
+        let room_of = |pool: &Pool| pool.data_room_bytes() as u32;
+        let headroom = pool.headroom_bytes() as u16;
+        let behind = room_of(pool) - u32::from(headroom);
+        let first = split.map_or(behind, |split| split.header_bytes.into());
+        let payload = tails.and_then(|tails| tails.payload.as_ref());
+        let rest = room_of(tails.map_or(pool, Tails::pool));
+        let rest_key = payload.map_or(lkey_be, |payload| payload.keys.lkey_be);
+        [
+            Self { headroom, room: first, lkey_be },
+            Self { headroom: 0, room: rest, lkey_be: rest_key },
+        ]
     }
 }
 
@@ -219,10 +158,11 @@ impl RxRing {
             return DeviceError::PoolTooSmall { pool, need, got: strides.posted() };
         }
         let segs = 1 << self.ring.log_segments();
-        let (pool, of_each) = match (self.cache.get(), &self.split) {
-            (Some(header), Some(split)) => {
+        let split = self.tails.as_ref().filter(|tails| tails.payload.is_some());
+        let (pool, of_each) = match (self.cache.get(), split) {
+            (Some(header), Some(tails)) => {
                 self.cache.put(header);
-                (split.cache.pool(), segs - 1)
+                (tails.pool(), segs - 1)
             }
             (None, Some(_)) => (self.cache.pool(), 1),
             (_, None) => (self.cache.pool(), segs),

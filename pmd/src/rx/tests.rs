@@ -11,13 +11,13 @@ use ferrocx_core::{Device, DeviceConfig, QueueFault};
 use ferrocx_model::NicConfig;
 use ferrocx_model::played::{PlayedRx, Still};
 
-struct Fixture {
-    rx: RxQueue,
-    played: PlayedRx,
-    pool: Pool,
+pub(super) struct Fixture {
+    pub(super) rx: RxQueue,
+    pub(super) played: PlayedRx,
+    pub(super) pool: Pool,
 }
 
-fn pool(count: usize) -> Pool {
+pub(super) fn pool(count: usize) -> Pool {
     Pool::new(&PoolConfig {
         count,
         cache_size: 64,
@@ -36,7 +36,7 @@ fn compressing() -> Fixture {
 }
 
 /// A queue of 64 over a pool of `count`, and as `config` says.
-fn fixture_with(count: usize, config: fn(&Device) -> RxQueueConfig) -> Fixture {
+pub(super) fn fixture_with(count: usize, config: impl FnOnce(&Device) -> RxQueueConfig) -> Fixture {
     let pool = pool(count);
     let still = Still::new(NicConfig::default()).unwrap();
     let settings = DeviceConfig { page: PageSize::Base4K, ..DeviceConfig::default() };
@@ -76,7 +76,7 @@ fn cqe(counter: u32, len: u32) -> Cqe64 {
 }
 
 /// A completion with error of the request with this counter.
-fn failure(syndrome: CqeSyndrome, counter: u32) -> Cqe64 {
+pub(super) fn failure(syndrome: CqeSyndrome, counter: u32) -> Cqe64 {
     let cqe = ErrCqe::zeroed()
         .with_syndrome(syndrome.0.into())
         .with_wqe_counter(counter)
@@ -279,9 +279,9 @@ fn counters_wrap() {
 }
 
 /// Writes a compressed block: title, arrays at 1, 8, 16, ... behind it, holes elsewhere.
-fn block(rx: &mut PlayedRx, lengths: &[u32]) {
+pub(super) fn block(rx: &mut PlayedRx, lengths: &[u32]) {
     let count = lengths.len() as u32;
-    let title = cqe(rx.completed(), count)
+    let title = cqe(rx.counter(), count)
         .with_format(CqeFormat::COMPRESSED.0)
         .with_rx_hash_l3(1)
         .with_l3_hdr_type(2)
