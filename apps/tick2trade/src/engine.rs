@@ -157,7 +157,23 @@ impl<S: Strategy> Engine<S> {
         if let Some(message) = self.arbiter.receive_next(source, &packet, now_ns) {
             return market.message(message, now_ns, outbox);
         }
-        self.arbiter.receive(source, &packet, now_ns, |event| market.event(event, now_ns, outbox));
+        self.feed_rest(source, &packet, now_ns, outbox);
+    }
+
+    /// Takes a packet that is not the next message alone.
+    #[inline(never)]
+    fn feed_rest(
+        &mut self,
+        source: Source,
+        packet: &mold::Packet<'_>,
+        now_ns: u64,
+        outbox: &mut impl Outbox,
+    ) {
+        let market = &mut self.market;
+        if let Some(messages) = self.arbiter.receive_run(source, packet, now_ns) {
+            return messages.for_each(|message| market.message(message, now_ns, outbox));
+        }
+        self.arbiter.receive(source, packet, now_ns, |event| market.event(event, now_ns, outbox));
         self.follow(now_ns, outbox);
     }
 

@@ -26,8 +26,8 @@ use zerocopy::IntoBytes;
 use self::asking::Asked;
 pub use self::asking::{Ask, DUE_LEN};
 pub use self::counts::Told;
-use self::waiting::Wait;
 pub use self::waiting::{LOOKS, Watched};
+use self::waiting::{PLACES, Wait};
 use crate::proto::ouch::{self, CancelOrder, EnterOrder, ReplaceOrder, Symbol};
 use crate::proto::soup::{self, PacketType};
 use crate::proto::{Side, Text};
@@ -260,6 +260,9 @@ pub struct OrderEntry {
     firm: Text<4>,
     /// Orders that may trade, each at its number modulo the table's size.
     standing: Box<[Option<Standing>]>,
+    /// Places of orders that were seen to stand, a bit each. Nothing is noted when an order leaves,
+    /// so that others may stand, too.
+    taken: Box<[u64]>,
     count: usize,
     next_urn: u32,
     /// The highest number of an order that the exchange took.
@@ -294,6 +297,7 @@ impl OrderEntry {
             symbols: config.symbols,
             firm: config.firm,
             standing: vec![None; config.capacity].into(),
+            taken: vec![0; config.capacity.div_ceil(PLACES)].into(),
             count: 0,
             next_urn: 1,
             taken_to: 0,
@@ -316,17 +320,31 @@ impl OrderEntry {
     /// The next number whose place is free, and that place. Numbers need only rise: those whose
     /// places older orders have are passed over.
     #[inline]
-    fn free_place(&self) -> Result<(u32, usize), Refused> {
+    fn free_place(&mut self) -> Result<(u32, usize), Refused> {
+        let (urn, place) = (self.next_urn, self.place(self.next_urn));
+        if self.standing[place].is_none() && urn != u32::MAX {
+            return Ok((urn, place));
+        }
+        self.find_place()
+    }
+
+    /// Passes over places that others have: those that were seen before up to 64 at a time.
+    #[cold]
+    #[inline(never)]
+    fn find_place(&mut self) -> Result<(u32, usize), Refused> {
         let mut urn = self.next_urn;
         while urn != u32::MAX {
-            let place = self.place(urn);
-            if self.standing[place].is_none() {
-                return Ok((urn, place));
-            }
             if self.count == self.standing.len() {
                 return Err(Refused::Full(self.count));
             }
-            urn += 1;
+            let place = self.place(urn);
+            let (word, bit) = (&mut self.taken[place / PLACES], place % PLACES);
+            let seen = (*word >> bit).trailing_ones();
+            if seen == 0 && self.standing[place].is_none() {
+                return Ok((urn, place));
+            }
+            *word |= 1 << bit;
+            urn = urn.saturating_add(seen.max(1));
         }
         Err(Refused::NoNumber)
     }

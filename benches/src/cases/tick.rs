@@ -29,14 +29,31 @@ const LOCATE: u16 = 7;
 const PRICE: u32 = 1_500_000;
 /// Offer that no tick takes away: there is always one to take.
 const LAST: u64 = 1 << 40;
+/// An order that comes and goes, and offers none of which is better than [`LAST`].
+const OTHER: u64 = 2 << 40;
+const DEEP: u64 = 3 << 40;
+/// Levels in front of the one that comes and goes far from the best.
+const LEVELS: u32 = 1_000;
+/// Places of the table that is nearly full: of so many one is free.
+const PLACES: usize = 65_536;
+const TAKEN: u32 = 256;
+/// Price of the orders that have the others.
+const STANDING: u32 = PRICE - 2_000;
+/// Bytes of a frame of one message, and of one of up to eight. What is behind its packet is
+/// padding.
+const SHORT: usize = 128;
+const LONG: usize = 384;
 
 /// A case: which message comes, and what the strategy does.
 macro_rules! tick {
     ($name:literal, $message:ident, $act:ident) => {
+        tick!($name, Feed::$message, $act, SHORT, OrdersConfig::default().capacity)
+    };
+    ($name:literal, $message:expr, $act:ident, $frame:ident, $places:expr) => {
         Case {
             name: $name,
             elements: RUN,
-            make: || Box::new(Tick::<{ Act::$act as u8 }>::new(Feed::$message)),
+            make: || Box::new(Tick::<{ Act::$act as u8 }, $frame>::new($message, $places)),
         }
     };
 }
@@ -46,7 +63,7 @@ macro_rules! tick {
 /// asked, and OUCH in SoupBinTCP in a TCP segment, with its checksum, goes out in its request with
 /// one doorbell. The frame is put into its buffer here, as the device would: 128 bytes copied,
 /// which count. So does one reading of the clock.
-pub(super) const CASES: [Case; 11] = [
+pub(super) const CASES: [Case; 15] = [
     tick!("tick_to_doorbell", Add, Enter),
     tick!("tick_attributed", Attributed, Enter),
     tick!("tick_executed", Executed, Enter),
@@ -60,6 +77,14 @@ pub(super) const CASES: [Case; 11] = [
     // Messages of every kind that touches no book, in turn; and what came by the other line.
     tick!("tick_beside_books", Beside, Nothing),
     tick!("tick_other_line", OtherLine, Nothing),
+    // An order of ours where 65,280 stand, 255 of them in a row in its way.
+    tick!("tick_full_table", Feed::Add, Enter, SHORT, PLACES),
+    // Packets of two messages and of eight, of which the last leads to an order and the others each
+    // change a book: of 384 bytes, all of which are copied here.
+    tick!("tick_packet_2", Feed::AddBehind(1), Enter, LONG, 1024),
+    tick!("tick_packet_8", Feed::AddBehind(7), Enter, LONG, 1024),
+    // An offer that comes, and in the next packet goes, where 1,001 levels are better.
+    tick!("tick_level_1000", Deep, Nothing),
 ];
 
 /// What comes by the feed.
@@ -80,6 +105,11 @@ enum Feed {
     Beside,
     /// All of it was there.
     OtherLine,
+    /// Each offer is better than the one before, and comes behind so many messages of a bid that
+    /// comes and goes.
+    AddBehind(u64),
+    /// An offer far from the best comes and goes.
+    Deep,
 }
 
 /// What a change of the best offer leads to.
@@ -128,7 +158,7 @@ impl<const ACT: u8> Strategy for Eager<ACT> {
     fn on_order(&mut self, _: OrderEvent, _: &mut Desk<'_>) {}
 }
 
-struct Tick<const ACT: u8> {
+struct Tick<const ACT: u8, const FRAME: usize> {
     rx: (RxQueue, PlayedRx),
     played: PlayedTx,
     engine: Engine<Eager<ACT>>,
@@ -136,21 +166,20 @@ struct Tick<const ACT: u8> {
     tcp: tcp::Config,
     feed: Headers,
     message: Feed,
-    frames: Vec<Frame>,
+    frames: Vec<[u8; FRAME]>,
     /// Number of the next message, and of the next order of the crowd.
     next: u64,
     reference: u64,
+    /// [`OTHER`] stands.
+    has_other: bool,
     /// Messages that were sent before the measured part of the last run, and in all such parts.
     before: u64,
     sent: u64,
     runs: u64,
 }
 
-/// A frame of the feed: what is behind its packet is padding.
-type Frame = [u8; 128];
-
-impl<const ACT: u8> Tick<ACT> {
-    fn new(message: Feed) -> Self {
+impl<const ACT: u8, const FRAME: usize> Tick<ACT, FRAME> {
+    fn new(message: Feed, places: usize) -> Self {
         let bench = Bench::new();
         let rx = bench.rx(&RxQueueConfig::default());
         let (tx, played) =
@@ -163,7 +192,7 @@ impl<const ACT: u8> Tick<ACT> {
         let symbols = vec![Text::new("AAPL").expect("a name")];
         let limits = Limits { position_shares: u32::MAX, credit: u64::MAX, ..Limits::default() };
         let limits = Limits { rate: 65_536, rate_window_ns: 1, ..limits };
-        let orders = OrdersConfig { symbols, limits, ..OrdersConfig::default() };
+        let orders = OrdersConfig { symbols, limits, capacity: places, ..OrdersConfig::default() };
         let config = EngineConfig { orders, ..EngineConfig::default() };
         let initial = tcp::Seq(u32::MAX - 100);
         let line = OrderLine::connect(tcp.clone(), initial, tx, 0).expect("a connection");
@@ -189,6 +218,7 @@ impl<const ACT: u8> Tick<ACT> {
             frames: Vec::new(),
             next: 1,
             reference: 1,
+            has_other: false,
             before: 0,
             sent: 0,
             runs: 0,
@@ -207,6 +237,19 @@ impl<const ACT: u8> Tick<ACT> {
         };
         tick.hear(trading.as_bytes());
         tick.hear(add(LAST, PRICE + 10_000).as_bytes());
+        if message == Feed::Deep {
+            for level in 1..=LEVELS {
+                tick.hear(add(DEEP + u64::from(level), PRICE + 10_000 + level).as_bytes());
+            }
+        }
+        if places == PLACES {
+            (1..PLACES as u32)
+                .filter(|urn| urn % TAKEN != 0)
+                .for_each(|urn| tick.stand(urn, STANDING));
+            for _ in 0..tick.engine.orders().looks_per_round() {
+                assert!(tick.engine.watch(0, &mut tick.line), "nothing is overdue");
+            }
+        }
         tick
     }
 
@@ -231,30 +274,30 @@ impl<const ACT: u8> Tick<ACT> {
         self.line.receive(&Packet::parse(&frame).expect("a segment"), |_| ());
     }
 
-    /// The next packet of the feed, of one message.
-    fn packet(&mut self, message: &[u8]) -> Vec<u8> {
-        let mut bytes = [0; 128];
+    /// The next packet of the feed.
+    fn packet(&mut self, messages: &[&[u8]]) -> Vec<u8> {
+        let mut bytes = [0; FRAME];
         let session = Text::new("TODAY").expect("a name");
         let builder = mold::Builder::new(&mut bytes, session, self.next);
         let mut builder = builder.expect("room for a header");
-        assert!(builder.push(message));
-        self.next += 1;
+        assert!(messages.iter().all(|message| builder.push(message)));
+        self.next += messages.len() as u64;
         builder.finish().to_vec()
     }
 
     /// The engine takes a message, and nobody measures it.
     fn hear(&mut self, message: &[u8]) {
-        let packet = self.packet(message);
+        let packet = self.packet(&[message]);
         self.engine.feed(Source::A, &packet, 0, &mut self.line);
     }
 
-    /// Behind a run: the exchange cancels every order, and its own offers are gone; it has
-    /// everything that was sent.
+    /// Behind a run: the exchange cancels every order but those that have their places for good,
+    /// and its own offers are gone; it has everything that was sent.
     fn settle(&mut self) {
         self.engine.strategy().is_awake.set(false);
-        // Of a run: as many as stood before it, and as many that it sent.
-        let next = self.engine.orders().next_urn();
-        for urn in next.saturating_sub(2 * RUN as u32).max(1)..next {
+        let orders = self.engine.orders().standing().filter(|order| order.price != STANDING);
+        for urn in orders.map(|order| order.urn).collect::<Vec<_>>() {
+            // A replacement goes with what it should have replaced.
             let Some(left) = self.engine.orders().left(urn) else { continue };
             let off = Cancelled {
                 kind: Cancelled::KIND,
@@ -285,31 +328,42 @@ impl<const ACT: u8> Tick<ACT> {
         add(self.reference, PRICE - tick as u32)
     }
 
-    /// Orders of ours stand, that a run cancels or replaces one after the other: a day that is
-    /// replayed says so.
-    fn stand(&mut self) {
+    /// An order of ours stands: a day that is replayed says so.
+    fn stand(&mut self, urn: u32, price: u32) {
+        let accepted = Accepted {
+            kind: Accepted::KIND,
+            timestamp_ns: 0.into(),
+            urn: urn.into(),
+            side: b'B',
+            quantity: 100.into(),
+            symbol: Text::new("AAPL").expect("a name"),
+            price: u64::from(price).into(),
+            time_in_force: b'0',
+            display: b'Y',
+            reference: u64::from(urn).into(),
+            capacity: b'P',
+            intermarket_sweep: b'N',
+            cross: b'N',
+            state: b'L',
+            client_order_id: Text::BLANK,
+        };
+        self.engine.answer(accepted.as_bytes(), 0, &mut self.line);
+    }
+
+    /// Those that a run cancels or replaces one after the other.
+    fn stand_all(&mut self) {
         let first = self.engine.orders().next_urn();
-        for urn in first..first + RUN as u32 {
-            let accepted = Accepted {
-                kind: Accepted::KIND,
-                timestamp_ns: 0.into(),
-                urn: urn.into(),
-                side: b'B',
-                quantity: 100.into(),
-                symbol: Text::new("AAPL").expect("a name"),
-                price: u64::from(PRICE - 1_000).into(),
-                time_in_force: b'0',
-                display: b'Y',
-                reference: u64::from(urn).into(),
-                capacity: b'P',
-                intermarket_sweep: b'N',
-                cross: b'N',
-                state: b'L',
-                client_order_id: Text::BLANK,
-            };
-            self.engine.answer(accepted.as_bytes(), 0, &mut self.line);
-        }
+        (first..first + RUN as u32).for_each(|urn| self.stand(urn, PRICE - 1_000));
         self.engine.strategy().next.set(first);
+    }
+
+    /// An order comes, or goes if it stands.
+    fn other(&mut self, order: itch::AddOrder) -> Vec<u8> {
+        self.has_other = !self.has_other;
+        match self.has_other {
+            true => order.as_bytes().to_vec(),
+            false => deleted(OTHER).as_bytes().to_vec(),
+        }
     }
 
     /// So many offers stand, each better than the one before.
@@ -327,7 +381,10 @@ impl<const ACT: u8> Tick<ACT> {
         let header = |kind| itch::Header::new(kind, LOCATE, 0);
         let (shares, match_number) = (100.into(), 1.into());
         match self.message {
-            Feed::Add | Feed::OtherLine => self.better(tick).as_bytes().to_vec(),
+            Feed::Deep => self.other(add(OTHER, PRICE + 20_000)),
+            Feed::Add | Feed::AddBehind(_) | Feed::OtherLine => {
+                self.better(tick).as_bytes().to_vec()
+            }
             Feed::Attributed => {
                 let mut order = self.better(tick);
                 order.header.kind = itch::AddAttributed::KIND;
@@ -398,7 +455,11 @@ fn deleted(reference: u64) -> itch::Deleted {
 
 /// A call of its own, as in an application: what surrounds it then does not change its code.
 #[inline(never)]
-fn take<const ACT: u8>(rx: &mut RxQueue, frame: &Frame, tick: &mut Parts<'_, ACT>) {
+fn take<const ACT: u8, const FRAME: usize>(
+    rx: &mut RxQueue,
+    frame: &[u8; FRAME],
+    tick: &mut Parts<'_, ACT>,
+) {
     let Some(mut mbuf) = rx_one(rx) else { return };
     if let Some(place) = mbuf.data_mut().and_then(|data| data.first_chunk_mut()) {
         *place = *frame;
@@ -414,7 +475,7 @@ struct Parts<'a, const ACT: u8> {
     feed: &'a Headers,
 }
 
-impl<const ACT: u8> Work for Tick<ACT> {
+impl<const ACT: u8, const FRAME: usize> Work for Tick<ACT, FRAME> {
     fn prepare(&mut self) {
         self.settle();
         match self.message {
@@ -426,22 +487,25 @@ impl<const ACT: u8> Work for Tick<ACT> {
             _ => {}
         }
         if ACT == Act::Cancel as u8 || ACT == Act::Replace as u8 {
-            self.stand();
+            self.stand_all();
         }
         self.engine.strategy().is_awake.set(true);
         self.frames.clear();
         for tick in 0..RUN {
-            let message = self.message(tick);
-            let packet = self.packet(&message);
+            let others = if let Feed::AddBehind(others) = self.message { others } else { 0 };
+            let bid = itch::AddOrder { side: b'B', ..add(OTHER, PRICE - 20_000) };
+            let mut messages: Vec<_> = (0..others).map(|_| self.other(bid)).collect();
+            messages.push(self.message(tick));
+            let packet = self.packet(&messages.iter().map(Vec::as_slice).collect::<Vec<_>>());
             if self.message == Feed::OtherLine {
                 self.engine.feed(Source::B, &packet, 0, &mut self.line);
             }
-            let (mut frame, at) = ([0; size_of::<Frame>()], self.feed.len_bytes());
+            let (mut frame, at) = ([0; FRAME], self.feed.len_bytes());
             frame[at..at + packet.len()].copy_from_slice(&packet);
             self.feed.write(&mut frame[..at + packet.len()]).expect("headers");
             self.frames.push(frame);
         }
-        self.rx.1.complete(RUN as u32, size_of::<Frame>() as u32);
+        self.rx.1.complete(RUN as u32, FRAME as u32);
         self.before = self.line.orders();
         self.runs += 1;
     }

@@ -155,7 +155,7 @@ pub struct Arbiter {
     /// What `next` was then; 0 if a line has said since that the feed is there, and no further.
     refused_at: u64,
     /// When a packet said last where the session is, but for those that [`Arbiter::receive_next`]
-    /// took.
+    /// and [`Arbiter::receive_run`] took.
     heard_ns: Option<u64>,
     stranger: Option<Stranger>,
     /// The sender said that no more will come from this number on.
@@ -228,6 +228,28 @@ impl Arbiter {
         self.stats.first(source, number, now_ns);
         (self.next, self.known, self.usual.sequence) = (next, next, next.into());
         Some(message)
+    }
+
+    /// Takes a packet that would be the usual one but for its several messages, and gives those:
+    /// all are next. `None`, and nothing happened, for all others.
+    #[inline]
+    pub fn receive_run<'p>(
+        &mut self,
+        source: Source,
+        packet: &Packet<'p>,
+        now_ns: u64,
+    ) -> Option<mold::Messages<'p>> {
+        let (first, count) = (self.next, u64::from(packet.count()));
+        let is_next = packet.session() == self.usual.session && packet.sequence() == first;
+        let is_usual = is_next && self.usual.count == 1 && count <= self.config.max_jump;
+        if source == Source::Retransmission || !is_usual || count == 0 {
+            return None;
+        }
+        let next = first.checked_add(count)?;
+        self.stats.lines[source as usize].packet(first, count);
+        (first..next).for_each(|number| self.stats.first(source, number, now_ns));
+        (self.next, self.known, self.usual.sequence) = (next, next, next.into());
+        Some(packet.messages())
     }
 
     /// Takes a packet; says by `deliver` what it brought, in order.

@@ -1,6 +1,7 @@
 //! What the exchange's answers do to our orders.
 
 use super::trades::Trade;
+use super::waiting::PLACES;
 use super::{OrderEntry, OrderEvent, Standing};
 use crate::proto::Side;
 use crate::proto::ouch::{self, Answer, Symbol, answers};
@@ -285,9 +286,12 @@ impl OrderEntry {
     fn keep(&mut self, order: Standing, left: u32) {
         let place = self.place(order.urn);
         self.standing[place] = (left != 0).then_some(Standing { left, ..order });
-        self.count -= usize::from(left == 0);
-        if left == 0
-            && order.successor != 0
+        if left != 0 {
+            return;
+        }
+        self.taken[place / PLACES] &= !(1 << (place % PLACES));
+        self.count -= 1;
+        if order.successor != 0
             && let Some(&mut successor) = self.get(order.successor)
         {
             self.take_off(successor, successor.left);

@@ -1,3 +1,4 @@
+mod places;
 mod silence;
 
 use super::*;

@@ -21,8 +21,8 @@ use crate::risk::Stop;
 
 /// Rounds of looks that an answer has time for, beside the one that finds it missing first.
 pub const LOOKS: u8 = 4;
-/// Places of the table that are looked at in one go.
-const PLACES: usize = 64;
+/// Places of the table that are looked at in one go: a word of [`OrderEntry`]'s `taken`.
+pub(super) const PLACES: usize = u64::BITS as usize;
 
 /// What an order waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -95,6 +95,7 @@ impl OrderEntry {
         }
         for place in from..to {
             let Some(order) = self.standing[place] else { continue };
+            self.taken[place / PLACES] |= 1 << (place % PLACES);
             let wait = &mut self.waits[place];
             if wait.urn != order.urn {
                 *wait = Wait { urn: order.urn, ..Wait::default() };
