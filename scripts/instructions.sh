@@ -347,7 +347,7 @@ for name in "${cases[@]}"; do
         tick_to_replace) limit=1200 ;;
         tick_to_cancel) limit=1010 ;;
         tick_beside_books) limit=455 ;;
-        tick_other_line) limit=535 ;;
+        tick_other_line) limit=560 ;;
         tick_full_table) limit=1310 ;;
         tick_packet_2) limit=1580 ;;
         tick_packet_8) limit=3390 ;;

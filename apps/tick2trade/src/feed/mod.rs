@@ -240,8 +240,11 @@ impl Arbiter {
         now_ns: u64,
     ) -> Option<mold::Messages<'p>> {
         let (first, count) = (self.next, u64::from(packet.count()));
-        let is_next = packet.session() == self.usual.session && packet.sequence() == first;
-        let is_usual = is_next && self.usual.count == 1 && count <= self.config.max_jump;
+        // The other line's packets are behind: the number tells most others apart.
+        if packet.sequence() != first || packet.session() != self.usual.session {
+            return None;
+        }
+        let is_usual = self.usual.count == 1 && count <= self.config.max_jump;
         if source == Source::Retransmission || !is_usual || count == 0 {
             return None;
         }
