@@ -17,9 +17,8 @@ of rte_pktmbuf_alloc_bulk+free_bulk, rx_burst 64, rx_compressed 50, rx_one 60, t
 tick_to_doorbell and every other tick of one message that ends in an order 1200. send_one_128 was to
 be 60, and has 4 more since TCP's checksum gets the zero that is TCP's. All others are a little
 above what the case came down to, so that none grows unnoticed. The last column has what libmlx5
-takes for the same,
-counted once and noted here; with --peers, what libmlx5 and DPDK's driver take, counted now by
-scripts/peers.sh.
+takes for the same, counted once and noted here; with --peers, what libmlx5 and DPDK's driver take,
+counted now by scripts/peers.sh.
 The exit status is 1 if one is exceeded.
 
 model_forward_64 counts the model, not the driver: a frame of 64 bytes in from its generator and out

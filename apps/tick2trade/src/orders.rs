@@ -332,11 +332,11 @@ impl OrderEntry {
     #[cold]
     #[inline(never)]
     fn find_place(&mut self) -> Result<(u32, usize), Refused> {
+        if self.count == self.standing.len() {
+            return Err(Refused::Full(self.count));
+        }
         let mut urn = self.next_urn;
         while urn != u32::MAX {
-            if self.count == self.standing.len() {
-                return Err(Refused::Full(self.count));
-            }
             let place = self.place(urn);
             let (word, bit) = (&mut self.taken[place / PLACES], place % PLACES);
             let seen = (*word >> bit).trailing_ones();
