@@ -9,7 +9,7 @@ source /host/lab/verbs.sh
 # Ours have a network namespace of their own, and in it nothing but a veth. Soft-RoCE tells a
 # program of a message before it acknowledges it (rxe_resp.c: RESPST_COMPLETE, then
 # RESPST_ACKNOWLEDGE), so one that ends at once can take the last acknowledgement with it.
-LIMIT=90 TRIES=2
+LIMIT=90 TRIES=3
 within() { ip netns exec ours "$@"; }
 
 # Whoever waits may be in either namespace.
