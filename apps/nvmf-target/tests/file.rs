@@ -213,19 +213,6 @@ fn a_host_that_shuts_down_is_told_of_what_a_file_has_lost() {
     });
 }
 
-/// Connects as soon as no write of its last queue is under way any more.
-fn until_back(here: &Here) -> Host {
-    let begun = Instant::now();
-    loop {
-        match Host::connect(&here.base, &HostConfig::new(NQN)) {
-            Ok(host) => return host,
-            Err(HostError::Refused { status, .. }) => assert_eq!(status, Status::CONNECT_BUSY),
-            Err(error) => panic!("{error}"),
-        }
-        assert!(begun.elapsed() < LIMIT, "its writes do not end");
-    }
-}
-
 #[test]
 fn a_host_that_goes_leaves_no_buffer_behind() {
     with_target(|here| {
@@ -233,7 +220,7 @@ fn a_host_that_goes_leaves_no_buffer_behind() {
             return;
         }
         for round in 0..10 {
-            let host = until_back(here);
+            let host = here.host();
             let mut queue = host.open_queue(1, 32, 0).unwrap();
             let (_, mr) = host.memory(4 << 20).unwrap();
             for at in 0..16 {

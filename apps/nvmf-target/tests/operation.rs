@@ -54,7 +54,7 @@ impl Here {
     }
 
     fn host(&self) -> Host {
-        Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
+        common::connect(&self.base, &HostConfig::new(NQN))
     }
 }
 

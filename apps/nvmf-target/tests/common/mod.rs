@@ -5,6 +5,7 @@ use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ferrocx::verbs::cm::{CmConfig, ConnectionManager};
@@ -12,14 +13,30 @@ use ferrocx::verbs::{GidConfig, RdmaContext};
 use ferrocx::{PageSize, Port, PortConfig};
 use ferrocx_nvmf_target::backend::{self, Backend};
 use ferrocx_nvmf_target::controller::{Namespace, Settings, Subsystem, Target};
-use ferrocx_nvmf_target::host::{Base, Host, HostConfig};
+use ferrocx_nvmf_target::host::{Base, Host, HostConfig, HostError};
 use ferrocx_nvmf_target::proto::identify;
+use ferrocx_nvmf_target::proto::status::Status;
 use ferrocx_nvmf_target::transport::{Ready, Server, ServerConfig};
 
 pub const NQN: &str = "nqn.2026-11.org.ferrocx:ram";
 pub const PRIVATE: &str = "nqn.2026-11.org.ferrocx:private";
 pub const BLOCK: usize = 512;
 pub const BLOCKS: u64 = 16384;
+
+/// Connects, as soon as no write of a connection that the host had before is under way any more:
+/// until then the target is busy, and every host tries again.
+pub fn connect(base: &Base, config: &HostConfig) -> Host {
+    let begun = Instant::now();
+    loop {
+        match Host::connect(base, config) {
+            Ok(host) => return host,
+            Err(HostError::Refused { status: Status::CONNECT_BUSY, .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "its writes do not end");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
 
 /// A change of the target, made between two rounds.
 type Change = Box<dyn FnOnce(&mut Server) + Send>;
@@ -64,7 +81,7 @@ impl Here {
     }
 
     pub fn host(&self) -> Host {
-        Host::connect(&self.base, &HostConfig::new(NQN)).unwrap()
+        connect(&self.base, &HostConfig::new(NQN))
     }
 
     /// Waits until commands hold `count` buffers: one that was brought from is free when its WRITE
@@ -74,7 +91,7 @@ impl Here {
             if self.change(|server| server.held_buffers()) == count {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
         panic!("a buffer is lost");
     }
@@ -86,7 +103,7 @@ impl Here {
             if self.change(|server| server.stats().queues) == count {
                 return;
             }
-            std::thread::sleep(Duration::from_millis(10));
+            thread::sleep(Duration::from_millis(10));
         }
         panic!("the target does not come to {count} queues");
     }
@@ -156,7 +173,7 @@ fn serve(server: &mut Server, changes: &Receiver<Change>, stop: &AtomicBool) {
             change(server);
         }
         if server.poll().unwrap() == 0 {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     }
     server.stop(Duration::from_secs(5)).unwrap();
@@ -241,7 +258,7 @@ pub fn between(
         _port: near,
     };
     let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let server = &mut server;
         let stop_it = StopAtEnd(&stop);
         let flag = &stop;
