@@ -22,6 +22,7 @@ Environment:
   CARGO_TARGET_DIR      build folder, shared by all steps; default: target
   FERROCX_NO_INSTALL    set to 1 to install nothing and reserve nothing
   FERROCX_HOSTILE_OPS   what a hostile guest does to the model in the step tests; default 60000
+  FERROCX_FLOOD         hostile messages to a connection manager in the step tests; default 200000
   FERROCX_REG_CYCLES    register, use, invalidate in the step tests, that often; default 20000
   FERROCX_WAKE_UPS      switches between sleeping and polling in the step tests; default 20000
   FERROCX_INVALIDATIONS peer memory taken back under load in the step tests; default 300

@@ -17,12 +17,18 @@ use super::outbox::{Outbox, Sent};
 use super::reason::RejectReason;
 
 const PORT: u16 = 7174;
-/// Hostile messages of a minute, and of a turn of the manager.
-const MESSAGES: u32 = 1_000_000;
+/// Hostile messages of a turn of the manager.
 const TURN: u32 = 64;
+/// Between two of them: a million come in a minute.
 const GAP: Duration = Duration::from_micros(60);
 /// The honest peer.
 const THEM: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+
+/// Hostile messages of all: `FERROCX_FLOOD`, a million for a whole simulated minute.
+fn messages() -> u32 {
+    let text = std::env::var("FERROCX_FLOOD").unwrap_or_else(|_| "200000".into());
+    text.parse().expect("FERROCX_FLOOD is a number of messages")
+}
 
 fn ip(last: u16) -> IpAddr {
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last).into()
@@ -308,7 +314,8 @@ fn an_honest_peer_connects_during_a_flood_of_requests_that_nobody_could_take() {
     let mut honest =
         Honest { engine: engine(1), ends, coming: None, kept: Vec::new(), slowest: Duration::ZERO };
     let (mut now, mut sent) = (Duration::ZERO, Vec::new());
-    for turn in 0..5000u64 {
+    let turns = u64::from(messages() / 100);
+    for turn in 0..turns {
         now += Duration::from_millis(1);
         for _ in 0..RATE {
             let (from, mad) = loop {
@@ -325,7 +332,7 @@ fn an_honest_peer_connects_during_a_flood_of_requests_that_nobody_could_take() {
         sent = server.turn(now);
         server.assert_within_limits();
     }
-    assert!(honest.kept.len() >= 45, "{}", honest.kept.len());
+    assert!(honest.kept.len() as u64 >= turns / 110, "{}", honest.kept.len());
     // The program heard of nobody else.
     assert_eq!(server.established.len(), honest.kept.len());
     assert!(server.coming.len() <= 1, "{}", server.coming.len());
@@ -341,7 +348,8 @@ fn an_honest_peer_connects_during_a_flood_and_nothing_grows() {
     let mut now = Duration::ZERO;
     let mut sent = Vec::new();
     let mut answers_to_strangers = 0;
-    for at in 0..MESSAGES {
+    let messages = messages();
+    for at in 0..messages {
         let guess = 2000 + (rng.next_u64() as u32) % 1_000_000;
         let (from, mad) = hostile(&mut rng, guess);
         server.receive(from, &mad, now);
@@ -356,8 +364,7 @@ fn an_honest_peer_connects_during_a_flood_and_nothing_grows() {
             server.assert_within_limits();
         }
     }
-    assert!(now >= Duration::from_secs(60));
-    assert!(honest.kept.len() >= 60, "{}", honest.kept.len());
+    assert!(honest.kept.len() as u64 >= now.as_secs(), "{}", honest.kept.len());
     // None of those that were made was lost, and no stranger got anywhere.
     for &id in &server.established {
         assert_eq!(server.engine.state(id), State::Established);
@@ -366,9 +373,10 @@ fn an_honest_peer_connects_during_a_flood_and_nothing_grows() {
     assert_eq!(server.established.len(), honest.kept.len());
     assert_eq!(answers_to_strangers, 0);
     let stats = server.engine.limit_stats();
-    assert!(stats.pushed_out > 100_000 && server.outbox.unsent > 100_000, "{stats:?}");
+    let unsent = server.outbox.unsent;
+    assert!(stats.pushed_out.min(unsent) > u64::from(messages / 10), "{stats:?}, {unsent}");
     // Fewer questions than a twentieth of the flood: invented peers do not make us shout.
-    assert!(server.questions < MESSAGES / 20, "{}", server.questions);
+    assert!(server.questions < messages / 20, "{}", server.questions);
     assert!(honest.slowest < Duration::from_secs(2), "{:?}", honest.slowest);
     // When the flood is over, everything of it goes within the limits on waiting.
     let limits = CmLimits::default();
