@@ -63,6 +63,9 @@ is_out_of_retries() {
     grep -qsE 'retry counter exceeded|status 12' /run/server.log /run/client.log
 }
 
+# whole COMMAND...: only where every program is asked for.
+whole() { [ "$FERROCX_STOCK" != all ] || "$@"; }
+
 # meet NAME SERVER... -- CLIENT...: both have to succeed; a line of the table. A server that would
 # serve for ever (STAYS=yes) is ended once the client has succeeded. READY: when a server is.
 STAYS=no READY=listens TRIES=1

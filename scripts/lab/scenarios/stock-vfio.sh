@@ -37,9 +37,6 @@ both() {
     meet "$STOCK <- ours  $*" "${theirs[@]}" -- "${ours[@]}" localhost
 }
 
-# whole COMMAND...: only where every program is asked for.
-whole() { [ "$FERROCX_STOCK" != all ] || "$@"; }
-
 programs() {
     both -d -g ibv_rc_pingpong -c -n 50 -s 100000
     whole both -d -g ibv_rc_pingpong -c -n 50 -e

@@ -19,9 +19,6 @@ ucx() {
         env UCX_TLS="$1" ${own[1]} "${tool[@]}" localhost
 }
 
-# whole COMMAND...: only where every program is asked for.
-whole() { [ "$FERROCX_STOCK" != all ] || "$@"; }
-
 # Without DevX these transports do not exist, and what UCX asks of it must not be refused but for
 # a page of capabilities that a ConnectX-5 has not.
 by_devx() {
