@@ -24,7 +24,8 @@ const GAP: Duration = Duration::from_micros(60);
 /// The honest peer.
 const THEM: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 
-/// Hostile messages of all: `FERROCX_FLOOD`, a million for a whole simulated minute.
+/// Hostile messages of a flood: `FERROCX_FLOOD`, a million for a whole simulated minute. A flood of
+/// requests alone has half as many.
 fn messages() -> u32 {
     let text = std::env::var("FERROCX_FLOOD").unwrap_or_else(|_| "200000".into());
     text.parse().expect("FERROCX_FLOOD is a number of messages")
