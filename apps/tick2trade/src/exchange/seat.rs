@@ -108,13 +108,9 @@ impl Seat {
     /// When a connection is over, the next one is waited for.
     pub(super) fn listen(&mut self, sockets: &mut SocketSet<'static>) -> Change {
         let socket = sockets.get_mut::<tcp::Socket<'_>>(self.socket);
-        if !socket.is_open() {
-            // It is not open, so that it can listen.
-            let _ = socket.listen(self.port);
-        }
         let was_taken = self.is_taken;
         self.is_taken = socket.may_recv() && socket.may_send();
-        match (was_taken, self.is_taken) {
+        let change = match (was_taken, self.is_taken) {
             (false, true) => Change::Taken,
             (true, false) => {
                 self.account.disconnected();
@@ -123,7 +119,13 @@ impl Seat {
                 Change::Left
             }
             _ => Change::None,
+        };
+        // Behind what closes it: the next segment may be of who comes next.
+        if !socket.is_open() {
+            // It is not open, so that it can listen.
+            let _ = socket.listen(self.port);
         }
+        change
     }
 
     /// Takes what the member sent; its requests go to `request`.

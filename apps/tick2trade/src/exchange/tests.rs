@@ -1,12 +1,19 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::fmt;
 use std::net::SocketAddr;
 
 use ferrocx::model::wire::{Fcs, Received, Wire};
 use ferrocx_net::ether::MacAddr;
 use ferrocx_net::packet::{Headers, Packet, Transport};
+use smoltcp::iface::{self, Interface, SocketHandle, SocketSet};
+use smoltcp::phy::Medium;
+use smoltcp::socket::tcp;
+use smoltcp::time::Instant;
+use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use zerocopy::IntoBytes;
 
+use super::card::Card;
 use super::*;
 use crate::book::{Books, BooksConfig};
 use crate::proto::ouch::{Answer, EnterOrder, Request};
@@ -236,4 +243,105 @@ fn a_frame_has_the_time_at_which_it_is_taken() {
     let answers = venue.wire().left.iter().filter(|(at_ns, frame)| *at_ns != 0 && is_answer(frame));
     let times: Vec<_> = answers.map(|&(at_ns, _)| at_ns).collect();
     assert_eq!(times, [1_005_000, 1_010_000, 1_015_000]);
+}
+
+/// A member at the other end of a wire without delay: refused once, it comes again at once.
+struct Member {
+    card: Card,
+    interface: Interface,
+    sockets: SocketSet<'static>,
+    /// Its connections, in their order.
+    tries: [SocketHandle; 2],
+    has_asked: bool,
+    came: VecDeque<Vec<u8>>,
+    taken: Vec<u8>,
+    room: Vec<u8>,
+}
+
+impl Member {
+    const ADDRESS: IpAddress = IpAddress::v4(198, 18, 0, 2);
+
+    fn new() -> Self {
+        let station = HardwareAddress::Ethernet(EthernetAddress([2, 0, 0, 0, 0, 7]));
+        let mut card = Card::new(Medium::Ethernet);
+        let mut interface = Interface::new(iface::Config::new(station), &mut card, Instant::ZERO);
+        interface.update_ip_addrs(|addresses| {
+            addresses.push(IpCidr::new(Self::ADDRESS, 24)).unwrap();
+        });
+        let mut sockets = SocketSet::new(Vec::new());
+        let tries = [(); 2].map(|()| {
+            let buffer = || tcp::SocketBuffer::new(vec![0; 1 << 16]);
+            sockets.add(tcp::Socket::new(buffer(), buffer()))
+        });
+        let (has_asked, came, taken, room) = Default::default();
+        let mut member = Self { card, interface, sockets, tries, has_asked, came, taken, room };
+        member.connect(0);
+        member
+    }
+
+    fn connect(&mut self, which: u16) {
+        let config = VenueConfig::default();
+        let to = (config.address, config.orders_port);
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(self.tries[usize::from(which)]);
+        socket.connect(self.interface.context(), to, 50_000 + which).unwrap();
+    }
+
+    fn state(&self, which: usize) -> tcp::State {
+        self.sockets.get::<tcp::Socket<'_>>(self.tries[which]).state()
+    }
+
+    /// Takes what arrived, and does what comes next.
+    fn turn(&mut self, now_ns: u64) {
+        let now = Instant::from_micros((now_ns / 1_000) as i64);
+        // It acknowledges with its end, as Linux does, and not before.
+        self.interface.poll_ingress_single(now, &mut self.card, &mut self.sockets);
+        let first = self.sockets.get_mut::<tcp::Socket<'_>>(self.tries[0]);
+        if first.state() == tcp::State::Established && !self.has_asked {
+            self.has_asked = true;
+            let login = format!("\0/L{:6}{:10}{:10}{:>20}", "ferro", "wrong", "", 1);
+            first.send_slice(login.as_bytes()).unwrap();
+        }
+        if first.can_recv() {
+            first.recv(|bytes| (bytes.len(), assert_eq!(bytes, b"\0\x02JA"))).unwrap();
+            first.close();
+            self.connect(1);
+        }
+        self.interface.poll(now, &mut self.card, &mut self.sockets);
+        self.came.extend(self.card.sent.drain(..));
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").finish_non_exhaustive()
+    }
+}
+
+impl Wire for Member {
+    fn reserve(&mut self, len: usize) -> Option<&mut [u8]> {
+        self.room.resize(len, 0);
+        Some(&mut self.room)
+    }
+
+    fn commit(&mut self, now_ns: u64, _: Fcs) {
+        self.card.arrived = Some(self.room.clone());
+        self.turn(now_ns);
+    }
+
+    fn receive(&mut self, now_ns: u64) -> Option<Received<'_>> {
+        self.turn(now_ns);
+        self.taken = self.came.pop_front()?;
+        Some(Received { bytes: &self.taken, fcs: Fcs::Good })
+    }
+}
+
+/// The end of its first connection and the start of the next arrive in the look in which the
+/// exchange refused it.
+#[test]
+fn who_was_refused_and_comes_again_at_once_is_heard() {
+    let mut venue = Venue::new(VenueConfig::default(), Member::new(), 0);
+    for turn in 1..20 {
+        venue.poll(|| turn * 1_000_000);
+    }
+    assert_eq!(venue.wire().state(1), tcp::State::Established);
 }
