@@ -153,7 +153,10 @@ others = [kind for kind in messages if kind not in [bytes([book]) for book in bo
 with open(sys.argv[1], "wb") as file:
     listed = bytearray(any_bytes(b"R"))
     listed[1:3], listed[11:19] = (1).to_bytes(2, "big"), b"STRANGER"
-    file.write(len(listed).to_bytes(2, "big") + messages[b"R"](bytes(listed)).to_bytes())
+    # Who is in no trading action before the opening counts as halted.
+    trading = encoded(b"H", trading_state=b"T", reserved=b" ", reason=b"    ")
+    for message in (messages[b"R"](bytes(listed)).to_bytes(), trading):
+        file.write(len(message).to_bytes(2, "big") + message)
     for count in range(100_000):
         now += 2_000
         message = any_bytes(others[count // 50 % len(others)]) if count % 50 == 0 else flow()

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ferrocx_tick2trade::exchange::VenueConfig;
 use ferrocx_tick2trade::measure::{self, trader_config};
-use ferrocx_tick2trade::proto::Text;
+use ferrocx_tick2trade::proto::{Text, itch::TradingAction};
 use ferrocx_tick2trade::replay::{Lines, Pace, Plan, Played, play, play_again};
 use ferrocx_tick2trade::strategy::{Quoter, Taker};
 use ferrocx_tick2trade::{book::BooksConfig, day};
@@ -76,6 +76,30 @@ fn a_capture_gives_the_same_orders_three_times_with_what_was_lost_and_asked_for(
     assert_eq!(played.next_message, measured.feed().messages + 1, "every message is there");
     assert!(played.gaps > 0 && played.passed_over > 1_000, "{played:?}");
     assert!(played.orders > 10, "{played:?}");
+}
+
+#[test]
+fn a_security_of_which_no_trading_action_says_that_it_trades_is_named() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("day");
+    let mut day = Vec::new();
+    day::write(1_000, 1, &mut day, std::io::sink()).unwrap();
+    std::fs::write(&file, &day).unwrap();
+    let taker = || Taker::new(0, u32::MAX, 1);
+    assert_eq!(play(&plan(&file, "AAAAAAAA", None), taker()).unwrap().halted, [""; 0]);
+    let (mut rest, mut quiet) = (&day[..], Vec::new());
+    while let [high, low, ..] = *rest {
+        let message;
+        (message, rest) = rest.split_at(2 + usize::from(u16::from_be_bytes([high, low])));
+        if message[2] != TradingAction::KIND {
+            quiet.extend(message);
+        }
+    }
+    std::fs::write(&file, &quiet).unwrap();
+    let played = play(&plan(&file, "AAAAAAAA", None), taker()).unwrap();
+    assert_eq!((played.orders, &played.halted[..]), (0, &["AAAAAAAA".to_owned()][..]));
+    let said = played.text();
+    assert!(said.ends_with("; no trading action names AAAAAAAA, which counts as halted"), "{said}");
 }
 
 #[test]

@@ -157,14 +157,23 @@ pub struct Played {
     pub mismatches: u64,
     /// Time from the first datagram to the last, as recorded, ns.
     pub recorded_ns: u64,
+    /// Securities that no trading action names: they count as halted all day. Source: Nasdaq
+    /// TotalView-ITCH 5.0, section 1.2.2.
+    pub halted: Vec<String>,
 }
 
 impl Played {
     /// The line for people.
     pub fn text(&self) -> String {
+        let halted = match &self.halted[..] {
+            [] => String::new(),
+            names => {
+                format!("; no trading action names {}, which counts as halted", names.join(", "))
+            }
+        };
         format!(
             "{} datagrams, {} messages, {} gaps, {} lost, {} refused; {} orders, {} shares on \
-             paper, sha1 {}",
+             paper, sha1 {}{halted}",
             self.datagrams,
             self.next_message.saturating_sub(1),
             self.gaps,
@@ -296,8 +305,11 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
             file.end().context("the orders cannot be written")?;
         }
     }
+    let books = engine.books();
+    let halted = books.iter().filter(|book| book.trading() == b' ');
+    let halted = halted.map(|book| book.stock().to_string()).collect();
     let (arbiter, stats) = (engine.arbiter(), engine.stats());
-    let refused = stats.malformed_packets + stats.malformed_messages + engine.books().errors();
+    let refused = stats.malformed_packets + stats.malformed_messages + books.errors();
     Ok(Played {
         datagrams,
         passed_over: recording.passed_over(),
@@ -311,6 +323,7 @@ pub fn play(plan: &Plan, strategy: impl Strategy) -> Result<Played> {
         executed: paper.executed(),
         mismatches: engine.orders().mismatches(),
         recorded_ns: last_ns - first_ns.unwrap_or(last_ns),
+        halted,
     })
 }
 
