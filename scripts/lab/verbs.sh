@@ -67,7 +67,8 @@ is_out_of_retries() {
 whole() { [ "$FERROCX_STOCK" != all ] || "$@"; }
 
 # meet NAME SERVER... -- CLIENT...: both have to succeed; a line of the table. A server that would
-# serve for ever (STAYS=yes) is ended once the client has succeeded. READY: when a server is.
+# serve for ever (STAYS=yes) is ended once the client has succeeded. READY: when a server is; it may
+# take as long for that as it may run.
 STAYS=no READY=listens TRIES=1
 meet() {
     local name=$1 server=() pid status=0 served=0 begun=${EPOCHREALTIME/./} verdict
@@ -78,7 +79,7 @@ meet() {
     rm -f /run/server.log /run/client.log
     timeout "${LIMIT:-40}" "${server[@]}" >/run/server.log 2>&1 &
     pid=$!
-    until_true 20 is_ready "$pid" && kill -0 "$pid" 2>/dev/null || status=1
+    until_true "${LIMIT:-40}" is_ready "$pid" && kill -0 "$pid" 2>/dev/null || status=1
     [ $status -ne 0 ] || timeout "${LIMIT:-40}" "$@" >/run/client.log 2>&1 || status=$?
     [ "$status $STAYS" = '0 no' ] || kill "$pid" 2>/dev/null
     wait "$pid" || served=$?
