@@ -8,6 +8,9 @@
 //! An address that a port owns is that port's alone, as behind an embedded switch that checks for
 //! spoofing: a frame that claims it elsewhere is dropped, so that nobody takes over its traffic.
 //!
+//! A port is given a frame of each sender in turn, and when its queue is full, the sender that has
+//! most in it loses: a flood of one port's neither holds up nor displaces what others send.
+//!
 //! All ports share one lock, under which no byte of a frame is copied: the sender's buffer itself
 //! waits at the ports that the frame is for, a group's at all of them.
 //!
@@ -45,7 +48,8 @@ pub struct SwitchStats {
     pub received: u64,
     /// Frames that were queued for the device.
     pub forwarded: u64,
-    /// Frames for the device that its full queue had no room for.
+    /// Frames for the device that its full queue had no room for, those among them that were queued
+    /// and made room for another sender's.
     pub dropped: u64,
     /// Frames from the device that no port may have: wrong check sequence, too short, reserved.
     pub filtered: u64,
@@ -53,9 +57,19 @@ pub struct SwitchStats {
     pub spoofed: u64,
 }
 
+/// What waits at a port of one sender's, the oldest first.
+#[derive(Debug, Default)]
+struct Lane {
+    queue: VecDeque<Frame>,
+    bytes: usize,
+}
+
 #[derive(Debug, Default)]
 struct Egress {
-    queue: VecDeque<Frame>,
+    /// By the index of the sender's port.
+    lanes: Vec<Lane>,
+    /// Senders of whom something waits, in the order of their turns.
+    turns: VecDeque<usize>,
     queued_bytes: usize,
     /// Addresses that were learned here, the oldest first; some of them moved on since.
     learned: VecDeque<[u8; 6]>,
@@ -153,6 +167,54 @@ impl Drop for SwitchPort {
     }
 }
 
+impl Egress {
+    /// Whether a frame of a sender's may wait here. The last of those of the sender that has most
+    /// waiting make room for it, unless that is this one.
+    fn make_room(&mut self, from: usize, len: usize, capacity_bytes: usize) -> bool {
+        if self.lanes.len() <= from {
+            self.lanes.resize_with(from + 1, Lane::default);
+        }
+        while self.queued_bytes + len > capacity_bytes {
+            let bytes = |index: &usize| self.lanes[*index].bytes;
+            let Some(most) = (0..self.lanes.len()).max_by_key(bytes) else { return false };
+            if bytes(&most) <= bytes(&from) + len {
+                return false;
+            }
+            self.take(most, VecDeque::pop_back);
+            self.stats.dropped += 1;
+        }
+        true
+    }
+
+    /// The frame whose turn it is.
+    fn next(&mut self) -> Option<Frame> {
+        let from = *self.turns.front()?;
+        let frame = self.take(from, VecDeque::pop_front);
+        if self.turns.front() == Some(&from) {
+            self.turns.rotate_left(1);
+        }
+        frame
+    }
+
+    /// Takes one of a sender's frames; the sender has no turn once none is left.
+    fn take(
+        &mut self,
+        from: usize,
+        end: impl FnOnce(&mut VecDeque<Frame>) -> Option<Frame>,
+    ) -> Option<Frame> {
+        let lane = &mut self.lanes[from];
+        let frame = end(&mut lane.queue)?;
+        lane.bytes -= frame.len();
+        self.queued_bytes -= frame.len();
+        if lane.queue.is_empty() {
+            // What a flood needed is not kept.
+            lane.queue.shrink_to(MAX_SPARE);
+            self.turns.retain(|turn| *turn != from);
+        }
+        Some(frame)
+    }
+}
+
 impl Fabric {
     fn forward(&mut self, from: usize, frame: &Frame, fcs: Fcs) {
         let stats = &mut self.ports[from].stats;
@@ -175,10 +237,10 @@ impl Fabric {
         match known.filter(|_| !is_group(destination)).copied() {
             // Where it was heard is where it comes from: nothing to do.
             Some(to) if to == from => {}
-            Some(to) => self.enqueue(to, frame),
+            Some(to) => self.enqueue(from, to, frame),
             None => {
                 for to in (0..self.ports.len()).filter(|to| *to != from) {
-                    self.enqueue(to, frame);
+                    self.enqueue(from, to, frame);
                 }
             }
         }
@@ -203,15 +265,20 @@ impl Fabric {
         }
     }
 
-    fn enqueue(&mut self, to: usize, frame: &Frame) {
+    fn enqueue(&mut self, from: usize, to: usize, frame: &Frame) {
         let port = &mut self.ports[to];
-        if port.is_dark || port.queued_bytes + frame.len() > self.capacity_bytes {
+        if port.is_dark || !port.make_room(from, frame.len(), self.capacity_bytes) {
             port.stats.dropped += 1;
             return;
         }
         port.queued_bytes += frame.len();
         port.stats.forwarded += 1;
-        port.queue.push_back(Arc::clone(frame));
+        let lane = &mut port.lanes[from];
+        lane.bytes += frame.len();
+        lane.queue.push_back(Arc::clone(frame));
+        if lane.queue.len() == 1 {
+            port.turns.push_back(from);
+        }
     }
 
     /// An empty buffer that nobody else holds.
@@ -276,9 +343,7 @@ impl Wire for SwitchPort {
         {
             fabric.spare.push(last);
         }
-        let port = &mut fabric.ports[self.index];
-        let frame = port.queue.pop_front()?;
-        port.queued_bytes -= frame.len();
+        let frame = fabric.ports[self.index].next()?;
         drop(fabric);
         let bytes = self.incoming.insert(frame).as_slice();
         Some(Received { bytes, fcs: Fcs::Good })
@@ -402,6 +467,35 @@ mod tests {
         assert_eq!(ports[1].receive(0).map(|frame| frame.bytes.len()), Some(60));
     }
 
+    #[test]
+    fn a_flood_neither_holds_up_nor_displaces_what_others_send() {
+        let mut ports = switch(4, 0);
+        let from = |received: Option<Received<'_>>| received.map(|frame| frame.bytes[11]);
+        for _ in 0..2 * MAX_FRAME_BYTES / 60 {
+            send(&mut ports[0], &frame(9, 1), Fcs::Good);
+        }
+        // Those of one sender stay in their order.
+        for to in [4, 5] {
+            send(&mut ports[1], &frame(to, 2), Fcs::Good);
+        }
+        send(&mut ports[2], &frame(9, 3), Fcs::Good);
+        let room = MAX_FRAME_BYTES / 60;
+        let flooded = ports[3].stats();
+        assert_eq!((flooded.forwarded, flooded.dropped), (room as u64 + 3, room as u64 + 3));
+        let first: Vec<_> = (0..5).map(|_| from(ports[3].receive(0)).unwrap()).collect();
+        assert_eq!(first, [1, 2, 3, 1, 2]);
+        let rest = (5..room).filter(|_| from(ports[3].receive(0)) == Some(1)).count();
+        assert_eq!(rest, room - 5);
+        assert!(ports[3].receive(0).is_none());
+        // A queue that was full once takes again what fits, one frame of the longest at a time.
+        send(&mut ports[0], &vec![2; MAX_FRAME_BYTES], Fcs::Good);
+        send(&mut ports[1], &frame(9, 2), Fcs::Good);
+        assert_eq!(from(ports[3].receive(0)), Some(2));
+        assert!(ports[3].receive(0).is_none());
+        send(&mut ports[0], &frame(9, 1), Fcs::Good);
+        assert_eq!(from(ports[3].receive(0)), Some(1));
+    }
+
     /// Sends from many addresses, of which the first is `first`.
     fn invent(port: &mut SwitchPort, first: u64, count: usize) {
         for number in 0..count as u64 {
@@ -458,7 +552,7 @@ mod tests {
             send(&mut ports[0], &frame(2, 0), Fcs::Good);
         }
         let fabric = ports[0].lock();
-        let held: usize = fabric.ports[2].queue.iter().map(|frame| frame.capacity()).sum();
+        let held: usize = fabric.ports[2].lanes[0].queue.iter().map(|frame| frame.capacity()).sum();
         let bytes = fabric.ports[2].queued_bytes;
         assert_eq!(bytes, 200 * 60);
         assert!(held <= MAX_SLACK * 200 * SHORT_BYTES, "{held} bytes hold {bytes}");
@@ -472,8 +566,8 @@ mod tests {
         send(&mut ports[0], &group, Fcs::Good);
         {
             let fabric = ports[0].lock();
-            let first = &fabric.ports[1].queue[0];
-            assert!((2..5).all(|port| Arc::ptr_eq(first, &fabric.ports[port].queue[0])));
+            let first = |port: usize| &fabric.ports[port].lanes[0].queue[0];
+            assert!((2..5).all(|port| Arc::ptr_eq(first(1), first(port))));
         }
         while !arrivals(&mut ports).is_empty() {}
         assert_eq!(ports[0].lock().spare.len(), 1, "the last who read it gives it back");
