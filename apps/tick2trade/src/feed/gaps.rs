@@ -122,7 +122,7 @@ impl Arbiter {
     }
 
     /// When a gap, if there is one, is to be asked for, asked for again, or given up; or is to be
-    /// found closed by the short way.
+    /// found closed.
     pub(super) fn gap_due(&self) -> Option<u64> {
         let (gap, config) = (self.gap.as_ref()?, &self.config);
         let patience_ns = match gap.asked {

@@ -324,6 +324,7 @@ impl Arbiter {
     /// Notes whether the next packet may go the short way.
     fn note_usual(&mut self) {
         let is_usual = self.next == self.known
+            && self.gap.is_none()
             && self.ended.is_none()
             && self.window.is_empty()
             && !self.is_silent
@@ -444,8 +445,9 @@ impl Arbiter {
         }
         let gap = self.gap.as_mut()?;
         if self.next >= spoken {
-            // The feed got to what one packet spoke of, by the short way.
+            // What one packet spoke of is of no account any more.
             self.progress(Source::A, now_ns);
+            self.note_usual();
             return None;
         }
         if gap.asked < self.config.attempts {

@@ -119,6 +119,18 @@ fn each_message_is_delivered_once_whichever_line_is_first_and_however_packets_ar
     assert_eq!(stats.gaps, 0);
 }
 
+/// By whichever way the message comes: [`Feed::bytes`] compares both.
+#[test]
+fn a_feed_that_reaches_what_one_packet_spoke_of_is_live_at_once() {
+    let mut feed = Feed::new(small());
+    assert_eq!(feed.receive(Source::A, 1, 1, 0), "1");
+    feed.bytes(Source::A, mold::heartbeat(session("S"), 3).as_bytes(), 0);
+    assert!(feed.arbiter.has_gap() && !feed.arbiter.is_live());
+    assert_eq!(feed.receive(Source::A, 2, 1, US), "2");
+    assert!(feed.arbiter.is_live());
+    assert_eq!(feed.receive(Source::B, 3, 2, US), "3 4");
+}
+
 #[test]
 fn each_line_is_told_what_it_lost_whatever_the_other_brought() {
     let mut feed = Feed::new(small());
