@@ -121,15 +121,14 @@ impl Arbiter {
         }
     }
 
-    /// When a gap, if there is one, is to be asked for, asked for again, or given up; or is to be
-    /// found closed.
+    /// When a gap, if there is one, is to be asked for, asked for again, or given up.
     pub(super) fn gap_due(&self) -> Option<u64> {
         let (gap, config) = (self.gap.as_ref()?, &self.config);
         let patience_ns = match gap.asked {
             0 => gap.since_ns.saturating_add(config.wait_ns),
             _ => gap.asked_ns.saturating_add(config.retry_ns),
         };
-        let asks = gap.asked < config.attempts && self.next < self.spoken();
+        let asks = gap.asked < config.attempts;
         Some(if asks { patience_ns.max(self.may_ask_ns) } else { patience_ns })
     }
 }

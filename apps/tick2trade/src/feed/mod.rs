@@ -443,13 +443,8 @@ impl Arbiter {
         if self.gap_due()? > now_ns {
             return None;
         }
+        debug_assert!(self.next < spoken, "a gap ends with the last message that was spoken of");
         let gap = self.gap.as_mut()?;
-        if self.next >= spoken {
-            // What one packet spoke of is of no account any more.
-            self.progress(Source::A, now_ns);
-            self.note_usual();
-            return None;
-        }
         if gap.asked < self.config.attempts {
             (gap.asked, gap.asked_ns) = (gap.asked + 1, now_ns);
             self.may_ask_ns = now_ns.saturating_add(self.config.pace_ns);
