@@ -9,7 +9,10 @@ source /host/lab/verbs.sh
 # Ours have a network namespace of their own, and in it nothing but a veth. Soft-RoCE tells a
 # program of a message before it acknowledges it (rxe_resp.c: RESPST_COMPLETE, then
 # RESPST_ACKNOWLEDGE), so one that ends at once can take the last acknowledgement with it.
+# The other way it asks again for as long as the tools want 7 retries (rxe_comp.c).
 LIMIT=90 TRIES=2
+# Whose counters tell of a failure.
+DEVICE=(rxe0)
 within() { ip netns exec ours "$@"; }
 
 # Whoever waits may be in either namespace.
