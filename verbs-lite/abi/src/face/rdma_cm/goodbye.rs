@@ -73,19 +73,24 @@ impl Service {
 
 #[cfg(test)]
 mod tests {
-    use std::env;
+    use std::collections::VecDeque;
     use std::net::SocketAddr;
     use std::os::fd::{AsRawFd, OwnedFd};
     use std::process::Command;
+    use std::sync::Arc;
+    use std::sync::mpsc::{self, RecvTimeoutError};
+    use std::{env, thread};
 
     use ferrocx_verbs_lite::Qpn;
     use ferrocx_verbs_lite::cm::{ConnId, ConnParams, State};
     use zerocopy::{Immutable, IntoBytes};
 
-    use super::super::id::{Id, Life, Parting};
+    use super::super::Channel;
+    use super::super::id::{Id, Life, Parting, about};
     use super::super::kernel::*;
     use super::*;
-    use crate::node::Turn as _;
+    use crate::files;
+    use crate::node::{Turn as _, WHILE};
 
     const TCP: u16 = 0x106;
     /// The address that a child is to connect to.
@@ -237,5 +242,30 @@ mod tests {
         assert_eq!(lock(&listener.service.table).ids[&id].uid, 0, "nothing was accepted");
         listener.service.turn();
         assert!(listener.event().is_none(), "about an id that the program does not have");
+    }
+
+    #[test]
+    fn who_waits_for_an_event_of_a_channel_that_is_closed_waits_on() {
+        const NAME: &str = "who_waits_for_an_event_of_a_channel_that_is_closed_waits_on";
+        if !is_alone(NAME) {
+            return;
+        }
+        let service = Service::get().unwrap();
+        let file = service.open_channel().unwrap();
+        let fd = file.as_raw_fd();
+        let (told, hears) = mpsc::channel();
+        let next = move || service.next_event(fd).map(|told| told.event).map_err(|errno| errno.0);
+        thread::spawn(move || told.send(next()));
+        let is_quiet = || hears.recv_timeout(4 * WHILE) == Err(RecvTimeoutError::Timeout);
+        assert!(is_quiet(), "there is no event");
+        service.close_channel(fd);
+        assert!(is_quiet(), "in a kernel it goes on waiting");
+        assert_eq!(next(), Err(libc::EBADF));
+        // Its number may be given out again. An event of the new channel is not the old one's.
+        let mut new = Channel { file: Arc::new(files::new().unwrap()), events: VecDeque::new() };
+        new.push(about(1, event::ESTABLISHED));
+        lock(&service.table).channels.insert(fd, new);
+        assert!(is_quiet(), "it was given the event of another channel");
+        assert_eq!(next(), Ok(event::ESTABLISHED));
     }
 }

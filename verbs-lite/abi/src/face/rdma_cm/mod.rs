@@ -72,7 +72,7 @@ struct Event {
 #[derive(Debug)]
 struct Channel {
     /// Ours; the program has another descriptor of the same file.
-    file: OwnedFd,
+    file: Arc<OwnedFd>,
     events: VecDeque<Event>,
 }
 
@@ -201,7 +201,7 @@ impl Service {
     fn open_channel(&self) -> Result<OwnedFd, Errno> {
         let file = files::new().map_err(|_| Errno(libc::EMFILE))?;
         let given = file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
-        let channel = Channel { file, events: VecDeque::new() };
+        let channel = Channel { file: Arc::new(file), events: VecDeque::new() };
         lock(&self.table).channels.insert(given.as_raw_fd(), channel);
         Ok(given)
     }
@@ -221,14 +221,20 @@ impl Service {
         drop(ended);
     }
 
-    /// The next event of a channel, which is waited for if its file blocks.
+    /// The next event of a channel, which is waited for if its file blocks. Who waits while another
+    /// thread closes the channel goes on waiting, as in a kernel's `write`, which keeps the file:
+    /// the thread of rping that takes events waits when the program ends, and would end it with an
+    /// error.
     fn next_event(&self, fd: c_int) -> Result<rdma_ucm_event_resp, Errno> {
+        let channel = lock(&self.table).channels.get(&fd).map(|channel| Arc::clone(&channel.file));
+        let file = channel.ok_or(Errno(libc::EBADF))?;
         loop {
             self.turn();
             let mut table = lock(&self.table);
             let Table { channels, ids, .. } = &mut *table;
-            let channel = channels.get_mut(&fd).ok_or(Errno(libc::EBADF))?;
-            if let Some(event) = channel.pop() {
+            // Not another one, which has got the number since.
+            let channel = channels.get_mut(&fd).filter(|known| Arc::ptr_eq(&known.file, &file));
+            if let Some(event) = channel.and_then(Channel::pop) {
                 let (mut response, is_request) = (event.response, event.makes.is_some());
                 if let Some(id) = ids.get_mut(&event.about) {
                     id.reported += 1;
@@ -244,11 +250,10 @@ impl Service {
                 }
                 return Ok(response);
             }
-            if !files::is_blocking(channel.file.as_fd()) {
+            drop(table);
+            if !files::is_blocking(&file) {
                 return Err(Errno(libc::EAGAIN));
             }
-            let file = channel.file.try_clone().map_err(|_| Errno(libc::EMFILE))?;
-            drop(table);
             // The threads of the other devices make them work meanwhile.
             if !self.rails[0].node.wait(file.as_fd()) && !signals::are_restarted() {
                 return Err(Errno(libc::EINTR));
