@@ -222,9 +222,9 @@ impl Service {
     }
 
     /// The next event of a channel, which is waited for if its file blocks. Who waits while another
-    /// thread closes the channel goes on waiting, as in a kernel's `write`, which keeps the file:
-    /// the thread of rping that takes events waits when the program ends, and would end it with an
-    /// error.
+    /// thread closes the channel goes on waiting: the thread of rping that takes events does when
+    /// the program ends, and takes an error for a failed run. Source: Linux `ucma.c`,
+    /// `ucma_get_event`, which waits in a `write` that keeps the file.
     fn next_event(&self, fd: c_int) -> Result<rdma_ucm_event_resp, Errno> {
         let channel = lock(&self.table).channels.get(&fd).map(|channel| Arc::clone(&channel.file));
         let file = channel.ok_or(Errno(libc::EBADF))?;
