@@ -190,16 +190,22 @@ device() {
 # All that QEMU emulates, but what costs an emulator more than it gives the guest: with erms and
 # fsrm the kernel clears and copies pages byte by byte; each change of protection keys empties the
 # TLB, as between a program and a kernel thread; smap ends a translated block at each access to a
-# program's memory, mpx makes more registers to save, and la57 a fifth level of page tables.
-readonly CPU=max,erms=off,fsrm=off,pku=off,smap=off,mpx=off,la57=off
+# program's memory, xsave, mpx and what AVX has make more registers to save at each change of
+# tasks, and la57 a fifth level of page tables.
+readonly CPU=max,erms=off,fsrm=off,pku=off,smap=off,mpx=off,la57=off,avx=off,avx2=off,xsave=off
+
+# What an emulated machine does without. Its processors speculate about nothing that a kernel would
+# have to hide. They have one counter of time; held against an HPET that waited for its turn it
+# counts as unstable, and every look at a clock asks the HPET from then on. A page of a large one
+# that goes empties the TLB. Waits for RCU are told to other processors instead of waited out.
+readonly CMDLINE='mitigations=off tsc=reliable transparent_hugepage=never rcupdate.rcu_expedited=1'
 
 # qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND. The drivers that a
 # scenario loads itself are not loaded at boot.
 qemu_command() {
     local ports=$1 memory=$2 cpus=$3 iommu=$4 cmdline=$5 port machine=q35,memory-backend=mem
     local kernel=$IMAGE/${6:-stable} extra=()
-    # An emulated processor speculates about nothing that a kernel would have to hide.
-    cmdline="modprobe.blacklist=mlx5_core,mlx5_ib mitigations=off $cmdline"
+    cmdline="modprobe.blacklist=mlx5_core,mlx5_ib $CMDLINE $cmdline"
     # A kernel that is not of the image.
     [ -d "$kernel" ] || kernel=$cache/kernel-$6
     [ -s "$kernel/vmlinuz" ] || skip "there is no kernel $6; \`vm-lab kernel\` makes it"
