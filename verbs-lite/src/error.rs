@@ -287,7 +287,7 @@ pub struct Refused<T: std::fmt::Debug> {
 /// | 0x22 | nothing on RoCE: it is of reliable datagrams | the device's log |
 ///
 /// Source: reference 6.7; IBTA vol. 1, 10.10.3. Each row but the last is provoked by
-/// `tests/syndromes.rs`.
+/// `tests/queues/syndromes.rs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("{syndrome} (vendor syndrome {vendor:#04x}); {}", self.next_step())]
 pub struct Failure {
