@@ -116,8 +116,10 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_loaded_and_nothing_else_is_touched() {
+        // Miri is slow.
+        let firsts: &[usize] = if cfg!(miri) { &[0, 7] } else { &[0, 1, 5, 7, 8] };
         for len in [0_usize, 1, 7, 8, 63, 2047, 2048, 2049, 2112, 5000] {
-            for first in [0, 1, 5, 7, 8] {
+            for &first in firsts {
                 let behind = first + len.div_ceil(8);
                 let words: Vec<AtomicU64> = (0..behind + 9).map(|_| AtomicU64::new(!0)).collect();
                 let sent: Vec<u8> = (0..=250).cycle().take(len).collect();
