@@ -45,7 +45,7 @@ enum Owner {
     HugepageRs(Layout),
     /// The mapping is dropped before its descriptor; the order does not matter to the kernel.
     Memfd(#[expect(dead_code, reason = "kept for its Drop")] MmapRaw, OwnedFd),
-    Heap(Layout),
+    Heap(NonNull<u8>, Layout),
     /// Memory of a file that exists already.
     File(#[expect(dead_code, reason = "kept for its Drop")] FileMapping),
     /// Somebody else's mapping, and what keeps it.
@@ -75,7 +75,7 @@ impl Mapping {
         match self.owner {
             Owner::HugepageRs(_) => Backing::HugepageRs,
             Owner::Memfd(..) => Backing::Memfd,
-            Owner::Heap(_) => Backing::Heap,
+            Owner::Heap(..) => Backing::Heap,
             Owner::File(_) | Owner::Adopted(_) => Backing::Foreign,
         }
     }
@@ -83,7 +83,7 @@ impl Mapping {
     pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match &self.owner {
             Owner::Memfd(_, fd) => Some(fd.as_fd()),
-            Owner::HugepageRs(_) | Owner::Heap(_) | Owner::File(_) | Owner::Adopted(_) => None,
+            Owner::HugepageRs(_) | Owner::Heap(..) | Owner::File(_) | Owner::Adopted(_) => None,
         }
     }
 
@@ -121,7 +121,7 @@ impl Drop for Mapping {
             },
             Owner::Memfd(..) | Owner::File(_) | Owner::Adopted(_) => {}
             // SAFETY: as above.
-            Owner::Heap(layout) => unsafe { alloc::dealloc(self.base.as_ptr(), *layout) },
+            Owner::Heap(ptr, layout) => unsafe { alloc::dealloc(ptr.as_ptr(), *layout) },
         }
     }
 }
@@ -294,17 +294,25 @@ fn memfd(len: usize, page_size: usize) -> Result<Mapping, MempoolError> {
     Ok(Mapping { base, len, page_size, owner: Owner::Memfd(map, fd) })
 }
 
+/// Bytes from which on memory of the heap is not asked for on a page boundary: Rust's allocator
+/// writes zeros to what is, and takes what is not as fresh pages, which nothing needs to write to.
+const LARGE: usize = 1 << 20;
+
 fn heap(len: usize) -> Result<Mapping, MempoolError> {
     let len = len.next_multiple_of(BASE_4K);
-    let layout = Layout::from_size_align(len, BASE_4K)
+    let (bytes, align) = if len < LARGE { (len, BASE_4K) } else { (len + BASE_4K, 1) };
+    let layout = Layout::from_size_align(bytes, align)
         .map_err(|_| MempoolError::RegionLength { len_bytes: len, max_bytes: MAX_LEN })?;
-    // SAFETY: `len` is not zero.
+    // SAFETY: `bytes` is not zero.
     let ptr = unsafe { alloc::alloc_zeroed(layout) };
-    let Some(base) = NonNull::new(ptr) else {
+    let Some(ptr) = NonNull::new(ptr) else {
         let source = io::ErrorKind::OutOfMemory.into();
         return Err(MempoolError::Os { call: "allocation", len_bytes: len, source });
     };
-    Ok(Mapping { base, len, page_size: BASE_4K, owner: Owner::Heap(layout) })
+    // SAFETY: the boundary is at most a page away, and so much more than `len` was allocated where
+    // `ptr` need not be on one.
+    let base = unsafe { ptr.add(ptr.addr().get().wrapping_neg() % BASE_4K) };
+    Ok(Mapping { base, len, page_size: BASE_4K, owner: Owner::Heap(ptr, layout) })
 }
 
 /// Makes every page present, so that the data path takes no page fault, and so that a page that

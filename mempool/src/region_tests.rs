@@ -24,6 +24,25 @@ fn a_region_is_zero_page_aligned_and_whole_pages_long() {
 }
 
 #[test]
+fn a_large_region_is_zero_page_aligned_and_its_ends_can_be_used() {
+    // The last of another way, the first of this one, and one that is no whole pages.
+    for len in [(1 << 20) - 4096, 1 << 20, (1 << 20) + 1] {
+        let region = heap(len);
+        let mapped = len.next_multiple_of(4096);
+        assert_eq!((region.len_bytes(), region.as_ptr() as usize % 4096), (mapped, 0));
+        let ends = [0, mapped - 64];
+        for at in ends {
+            let mut bytes = [0xa5; 64];
+            region.copy_out(at, &mut bytes).unwrap();
+            assert_eq!(bytes, [0; 64]);
+            region.copy_in(at, &[0x5a; 64]).unwrap();
+            region.copy_out(at, &mut bytes).unwrap();
+            assert_eq!(bytes, [0x5a; 64]);
+        }
+    }
+}
+
+#[test]
 fn lengths_out_of_range_are_refused() {
     for len in [0, (1 << 40) + 1, usize::MAX] {
         let err = Region::alloc(&RegionConfig::heap(len)).unwrap_err();
