@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use common::{Two, pattern};
-use ferrocx_verbs_lite::peer::cuda::{CudaError, CudaProvider};
+use ferrocx_verbs_lite::peer::cuda::{CudaError, CudaProvider, MappedBlock};
 use ferrocx_verbs_lite::peer::*;
 use ferrocx_verbs_lite::*;
 
@@ -65,7 +65,7 @@ fn a_peer_reads_and_writes_gpu_memory() {
     let registry = PeerRegistry::new();
     let client = registry.register(Arc::new(gpu.clone())).unwrap();
     let on_gpu = gpu.alloc(100_000).unwrap();
-    let (mapped, device_address) = gpu.alloc_mapped(10_000).unwrap();
+    let MappedBlock { block: mapped, device_address } = gpu.alloc_mapped(10_000).unwrap();
     assert_eq!((on_gpu.len_bytes(), on_gpu.addr() % GPU_PAGE), (2 * GPU_PAGE, 0));
     assert_eq!((mapped.len_bytes(), mapped.addr()), (12_288, device_address));
     let bytes = pattern(8000, 1);

@@ -198,8 +198,8 @@ fn works(provider: &CudaProvider, gpu: &Gpu, block: &PeerBlock, device_address: 
 fn host_memory_that_a_gpu_reaches() {
     let Some(provider) = open() else { return };
     provider.synchronize().unwrap();
-    let (gpu, (block, device_address)) = (Gpu::new(), provider.alloc_mapped(2 * LEN).unwrap());
-    works(&provider, &gpu, &block, device_address);
+    let (gpu, mapped) = (Gpu::new(), provider.alloc_mapped(2 * LEN).unwrap());
+    works(&provider, &gpu, &mapped.block, mapped.device_address);
 }
 
 #[test]

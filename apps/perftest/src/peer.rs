@@ -94,7 +94,7 @@ impl PeerSource {
                 let block = match provider {
                     Provider::Mapped(mapped) => mapped.host(len as usize, PAGE)?,
                     Provider::Cuda(cuda) if matches!(self.spec, PeerSpec::CudaMapped(_)) => {
-                        cuda.alloc_mapped(len as usize)?.0
+                        cuda.alloc_mapped(len as usize)?.block
                     }
                     Provider::Cuda(cuda) => cuda.alloc(len as usize)?,
                 };

@@ -84,7 +84,7 @@ impl Payloads {
                 0
             }
             Source::CudaMapped(provider) => {
-                self.blocks.push(provider.alloc_mapped(len)?.0);
+                self.blocks.push(provider.alloc_mapped(len)?.block);
                 0
             }
         };

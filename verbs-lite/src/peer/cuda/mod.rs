@@ -50,6 +50,15 @@ pub struct CudaProvider {
     address: String,
 }
 
+/// Host memory that a GPU reaches.
+#[derive(Debug)]
+pub struct MappedBlock {
+    /// The memory; its addresses are those of this process.
+    pub block: PeerBlock,
+    /// Where the GPU sees its first byte.
+    pub device_address: u64,
+}
+
 /// Memory of the GPU, given back with its block.
 struct DeviceMemory {
     driver: Arc<Driver>,
@@ -186,8 +195,11 @@ impl CudaProvider {
     }
 
     /// Offers new host memory that the GPU reaches, at the same time as this process and the NIC.
-    /// Its addresses are those of this process; the second result is where the GPU sees it.
-    pub fn alloc_mapped(&self, len_bytes: usize) -> Result<(PeerBlock, u64), CudaError> {
+    ///
+    /// # Errors
+    ///
+    /// [`CudaError::Call`]; [`CudaError::Block`] when this process cannot offer it.
+    pub fn alloc_mapped(&self, len_bytes: usize) -> Result<MappedBlock, CudaError> {
         let len = len_bytes.max(1).next_multiple_of(HOST_PAGE);
         let (base, device_address) = self.driver.host_alloc(len)?;
         let owner = Arc::new(HostMemory { driver: Arc::clone(&self.driver), base });
@@ -205,7 +217,7 @@ impl CudaProvider {
         let (what, len, start) = ("mapped host memory", len as u64, 0);
         let map = Box::new(move |offset, len| Ok(map(offset, len)?));
         let memory = Memory { what, addr, len, page, region, start, map };
-        Ok((self.memory.add(memory), device_address))
+        Ok(MappedBlock { block: self.memory.add(memory), device_address })
     }
 }
 
