@@ -118,6 +118,15 @@ pub struct Answer<'a> {
     pub params: ConnParams<'a>,
 }
 
+/// How a peer names a connection.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Remote {
+    /// Of its device.
+    pub(super) guid: u64,
+    pub(super) comm_id: u32,
+    pub(super) qpn: u32,
+}
+
 /// A message that is repeated until it is answered.
 #[derive(Debug, Clone)]
 pub(super) struct Pending {
@@ -187,20 +196,24 @@ impl Conn {
         }
     }
 
-    /// The peer's device, its number of the connection and its queue pair; zeros until it said so.
-    pub(super) fn remote(&self) -> (u64, u32, u32) {
+    /// How the peer names the connection; zeros until it said so.
+    pub(super) fn remote(&self) -> Remote {
         match (&self.reply, self.is_active) {
-            (Some(rep), true) => (rep.local_ca_guid(), rep.local_comm_id(), rep.local_qpn()),
-            (None, true) => (0, 0, 0),
+            (Some(rep), true) => Remote {
+                guid: rep.local_ca_guid(),
+                comm_id: rep.local_comm_id(),
+                qpn: rep.local_qpn(),
+            },
+            (None, true) => Remote::default(),
             (_, false) => {
                 let req = &self.request;
-                (req.local_ca_guid(), req.local_comm_id(), req.local_qpn())
+                Remote {
+                    guid: req.local_ca_guid(),
+                    comm_id: req.local_comm_id(),
+                    qpn: req.local_qpn(),
+                }
             }
         }
-    }
-
-    pub(super) fn remote_id(&self) -> u32 {
-        self.remote().1
     }
 
     pub(super) fn local_qpn(&self) -> u32 {
@@ -221,14 +234,14 @@ impl Conn {
 
     pub(super) fn rtu(&self) -> Mad {
         let rtu = CmRtu::zeroed().with_local_comm_id(self.local_id);
-        self.mad(Message::Rtu(rtu.with_remote_comm_id(self.remote_id())))
+        self.mad(Message::Rtu(rtu.with_remote_comm_id(self.remote().comm_id)))
     }
 
     pub(super) fn mra(&self, service_timeout: u32) -> Mad {
         self.mad(Message::Mra(
             CmMra::zeroed()
                 .with_local_comm_id(self.local_id)
-                .with_remote_comm_id(self.remote_id())
+                .with_remote_comm_id(self.remote().comm_id)
                 .with_message_mraed(ABOUT_REQ)
                 .with_service_timeout(service_timeout),
         ))
@@ -236,16 +249,16 @@ impl Conn {
 
     /// A refusal; `ari` says what would do.
     pub(super) fn rej(&self, about: u32, reason: RejectReason, ari: &[u8], private: &[u8]) -> Mad {
-        self.mad(rej((self.local_id, self.remote_id()), about, reason, ari, private))
+        self.mad(rej((self.local_id, self.remote().comm_id), about, reason, ari, private))
     }
 
     pub(super) fn dreq(&self, private: &[u8]) -> Mad {
-        let (_, remote_id, remote_qpn) = self.remote();
+        let remote = self.remote();
         self.mad(Message::Dreq(
             CmDreq::zeroed()
                 .with_local_comm_id(self.local_id)
-                .with_remote_comm_id(remote_id)
-                .with_remote_qpn_eecn(remote_qpn)
+                .with_remote_comm_id(remote.comm_id)
+                .with_remote_qpn_eecn(remote.qpn)
                 .with_private_data(filled(private)),
         ))
     }

@@ -67,11 +67,16 @@ impl ConnRequest {
         Qpn(self.req.local_qpn())
     }
 
-    /// Repetitions of a packet that the peer asks for: when it is not acknowledged, and when no
-    /// receive is posted.
+    /// Repetitions of a packet that the peer asks for when it is not acknowledged.
     #[must_use]
-    pub fn retry_counts(&self) -> (u8, u8) {
-        (self.req.retry_count() as u8, self.req.rnr_retry_count() as u8)
+    pub fn retry_count(&self) -> u8 {
+        self.req.retry_count() as u8
+    }
+
+    /// Repetitions of a packet that the peer asks for when no receive is posted.
+    #[must_use]
+    pub fn rnr_retry_count(&self) -> u8 {
+        self.req.rnr_retry_count() as u8
     }
 }
 
@@ -111,15 +116,17 @@ impl ConnId {
         self.terms().map(|terms| terms.private_data()).unwrap_or_default()
     }
 
-    /// The peer's queue pair, and the repetitions that it asks for when no receive is posted.
+    /// The peer's queue pair; `None` before it has said so.
     #[must_use]
-    pub fn remote(&self) -> Option<(Qpn, u8)> {
-        let terms = self.terms()?;
-        let (req, rep) = (&terms.req, &terms.rep);
-        Some(match terms.is_active {
-            true => (Qpn(rep.local_qpn()), rep.rnr_retry_count() as u8),
-            false => (Qpn(req.local_qpn()), req.rnr_retry_count() as u8),
-        })
+    pub fn remote_qpn(&self) -> Option<Qpn> {
+        self.terms().map(|terms| terms.remote_qpn())
+    }
+
+    /// Repetitions of a packet that the peer asks for when no receive is posted; `None` before it
+    /// has said so.
+    #[must_use]
+    pub fn rnr_retry_count(&self) -> Option<u8> {
+        self.terms().map(|terms| terms.rnr_retry_count())
     }
 
     /// Says yes to a request, for a queue pair that is in RTR or RTS. Where both ends have a wish,

@@ -43,30 +43,36 @@ impl Terms {
         if self.is_active { self.rep.private_data().to_vec() } else { caller_data(&self.req) }
     }
 
+    /// The peer's queue pair.
+    pub(super) fn remote_qpn(&self) -> Qpn {
+        Qpn(if self.is_active { self.rep.local_qpn() } else { self.req.local_qpn() })
+    }
+
+    /// Repetitions that the peer asks for when no receive is posted.
+    pub(super) fn rnr_retry_count(&self) -> u8 {
+        let (req, rep) = (&self.req, &self.rep);
+        (if self.is_active { rep.rnr_retry_count() } else { req.rnr_retry_count() }) as u8
+    }
+
     /// Parameters of this end's queue pair. Source: IBTA vol. 1, 12.7; Linux `cm_req_handler` and
     /// `cm_rep_handler`.
     pub(super) fn attributes(&self, path: Path) -> (RtrAttr, RtsAttr) {
         let (req, rep) = (&self.req, &self.rep);
-        let (of_req, of_rep) =
-            ((req.local_qpn(), req.starting_psn()), (rep.local_qpn(), rep.starting_psn()));
+        let (caller, called) = (Psn(req.starting_psn()), Psn(rep.starting_psn()));
         let ack_timeout = req.primary_local_ack_timeout();
-        let (remote, own_psn, rnr_retry, timeout) = match self.is_active {
-            true => {
-                let timeout = ack_timeout.max(rep.target_ack_delay() + 1).min(31);
-                (of_rep, of_req.1, rep.rnr_retry_count(), timeout)
-            }
-            false => (of_req, of_rep.1, req.rnr_retry_count(), passive_timeout(ack_timeout)),
+        let (remote, own, timeout) = match self.is_active {
+            true => (called, caller, ack_timeout.max(rep.target_ack_delay() + 1).min(31)),
+            false => (caller, called, passive_timeout(ack_timeout)),
         };
         let mtu = Mtu::from_code(req.path_packet_payload_mtu()).unwrap_or(Mtu::B256);
         let (max_dest_rd_atomic, max_rd_atomic) = self.reads();
-        let rtr =
-            RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(path, Qpn(remote.0), Psn(own_psn), mtu) };
+        let rtr = RtrAttr { max_dest_rd_atomic, ..RtrAttr::new(path, self.remote_qpn(), own, mtu) };
         let rts = RtsAttr {
             timeout: timeout as u8,
             retry_count: req.retry_count() as u8,
-            rnr_retry: rnr_retry as u8,
+            rnr_retry: self.rnr_retry_count(),
             max_rd_atomic,
-            ..RtsAttr::new(Psn(remote.1))
+            ..RtsAttr::new(remote)
         };
         (rtr, rts)
     }

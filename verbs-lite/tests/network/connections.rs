@@ -377,7 +377,7 @@ fn ids_without_queue_pairs_lead_those_of_others() {
     assert!(passive.accept(qb.qpn(), &USUAL).unwrap());
     world.until(|| (active.state() == State::RepRcvd).then_some(()));
     let (rtr, rts) = world.until(|| active.attributes().unwrap());
-    assert_eq!(active.remote().unwrap().0, qb.qpn());
+    assert_eq!(active.remote_qpn(), Some(qb.qpn()));
     qa.connect(&rtr).unwrap();
     qa.activate(&rts).unwrap();
     qa.change(&Changes { access, min_rnr_timer: Some(12), ..Changes::default() }).unwrap();

@@ -16,7 +16,7 @@ use std::time::Duration;
 use self::crowd::Crowd;
 use super::config::{CmConfig, CmLimitStats, count};
 use super::conn::{
-    ABOUT_REP, ABOUT_REQ, Answer, Conn, Ends, Pending, Request, State, rep, req, time_of,
+    ABOUT_REP, ABOUT_REQ, Answer, Conn, Ends, Pending, Remote, Request, State, rep, req, time_of,
 };
 use super::message::{Mad, Message};
 use super::reason::{End, RejectReason};
@@ -421,8 +421,8 @@ impl Engine {
         }
         if state == State::Ended {
             // The peer may use its numbers for another connection.
-            let (guid, remote_id, qpn) = conn.remote();
-            for (map, number) in [(&mut self.by_remote, remote_id), (&mut self.by_qpn, qpn)] {
+            let Remote { guid, comm_id, qpn } = conn.remote();
+            for (map, number) in [(&mut self.by_remote, comm_id), (&mut self.by_qpn, qpn)] {
                 if map.get(&(peer, guid, number)) == Some(&id) {
                     map.remove(&(peer, guid, number));
                 }

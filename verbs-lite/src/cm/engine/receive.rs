@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use ferrocx_prm::mad::{CmDrep, CmDreq, CmMra, CmRej, CmRep, CmReq, CmRtu};
 
-use super::super::conn::{ABOUT_REP, ABOUT_REQ, Conn, Ends, State, cma_header, drep, rej, time_of};
+use super::super::conn::{
+    ABOUT_REP, ABOUT_REQ, Conn, Ends, Remote, State, cma_header, drep, rej, time_of,
+};
 use super::super::message::{Mad, Message};
 use super::super::reason::{End, RejectReason};
 use super::{Engine, HALF_OPEN, count};
@@ -103,9 +105,9 @@ impl Engine {
     /// Files a connection by the peer's numbers.
     fn index(&mut self, id: u32) {
         let Some(conn) = self.conns.get(&id) else { return };
-        let (guid, remote_id, qpn) = conn.remote();
+        let Remote { guid, comm_id, qpn } = conn.remote();
         let peer = conn.ends.remote;
-        self.by_remote.insert((peer, guid, remote_id), id);
+        self.by_remote.insert((peer, guid, comm_id), id);
         self.by_qpn.insert((peer, guid, qpn), id);
     }
 
@@ -145,7 +147,9 @@ impl Engine {
         };
         match conn.state {
             State::ReqSent => {}
-            State::Established if conn.is_active && conn.remote_id() == rep.local_comm_id() => {
+            State::Established
+                if conn.is_active && conn.remote().comm_id == rep.local_comm_id() =>
+            {
                 let rtu = conn.rtu();
                 return self.send(id, rtu);
             }
@@ -172,7 +176,7 @@ impl Engine {
         let id = rtu.remote_comm_id();
         if let Some(conn) = self.in_state(id, State::RepSent)
             && conn.ends == ends
-            && conn.remote_id() == rtu.local_comm_id()
+            && conn.remote().comm_id == rtu.local_comm_id()
         {
             (conn.pending, conn.is_stranger) = (None, false);
             self.enter(id, State::Established, None);
@@ -205,7 +209,7 @@ impl Engine {
             id = known;
         }
         let Some(conn) = self.between(ends, id) else { return };
-        let knows_us = conn.remote_id() == message.local_comm_id();
+        let knows_us = conn.remote().comm_id == message.local_comm_id();
         let next = match conn.state {
             // A queue pair number that is still in time wait over there is free later.
             State::ReqSent if reason == RejectReason::STALE_CONNECTION => {
@@ -227,7 +231,8 @@ impl Engine {
 
     fn on_dreq(&mut self, ends: Ends, transaction_id: u64, dreq: &CmDreq, now: Duration) {
         let id = dreq.remote_comm_id();
-        let known = self.between(ends, id).filter(|conn| conn.remote_id() == dreq.local_comm_id());
+        let known =
+            self.between(ends, id).filter(|conn| conn.remote().comm_id == dreq.local_comm_id());
         let Some(conn) = known else {
             return self.reply_to(ends, transaction_id, drep(dreq));
         };
@@ -249,7 +254,7 @@ impl Engine {
     fn on_drep(&mut self, ends: Ends, message: &CmDrep, now: Duration) {
         let id = message.remote_comm_id();
         let Some(conn) = self.between(ends, id) else { return };
-        if conn.state == State::DreqSent && conn.remote_id() == message.local_comm_id() {
+        if conn.state == State::DreqSent && conn.remote().comm_id == message.local_comm_id() {
             self.finish(id, End::ByUs, State::TimeWait, now);
         }
     }

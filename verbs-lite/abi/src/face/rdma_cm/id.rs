@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use ferrocx_verbs_lite::Path;
 use ferrocx_verbs_lite::cm::{
     ConnId, DatagramAnswer, DatagramQuestion, DatagramRequest, End, RejectReason, State,
 };
-use ferrocx_verbs_lite::{Path, Qpn};
 
 use super::kernel::{
     event, filled, ib_uverbs_ah_attr, ib_uverbs_global_route, rdma_ucm_conn_param,
@@ -285,16 +285,15 @@ pub(super) fn ah_attr(node: &Node, path: &Path) -> ib_uverbs_ah_attr {
 fn response(number: u32, conn: &ConnId) -> Event {
     let mut event = about(number, event::CONNECT_RESPONSE);
     let (private_data, private_data_len) = filled(&conn.private_data());
-    let (qpn, rnr_retry_count) = conn.remote().unwrap_or((Qpn(0), 0));
     let (rtr, rts) = conn.attributes().ok().flatten().unzip();
     event.response.set_conn(&rdma_ucm_conn_param {
-        qp_num: qpn.0,
+        qp_num: conn.remote_qpn().map_or(0, |qpn| qpn.0),
         private_data,
         private_data_len,
         responder_resources: rtr.map_or(0, |rtr| rtr.max_dest_rd_atomic),
         initiator_depth: rts.map_or(0, |rts| rts.max_rd_atomic),
         flow_control: 1,
-        rnr_retry_count,
+        rnr_retry_count: conn.rnr_retry_count().unwrap_or(0),
         ..Default::default()
     });
     event

@@ -144,7 +144,6 @@ fn take<A>(
 fn connection(rail: usize, request: ConnRequest) -> Request {
     let mut response = rdma_ucm_event_resp::default();
     let (private_data, private_data_len) = filled(&request.private_data());
-    let (retry_count, rnr_retry_count) = request.retry_counts();
     response.set_conn(&rdma_ucm_conn_param {
         qp_num: request.remote_qpn().0,
         private_data,
@@ -153,8 +152,8 @@ fn connection(rail: usize, request: ConnRequest) -> Request {
         responder_resources: request.initiator_depth(),
         initiator_depth: request.responder_resources(),
         flow_control: 1,
-        retry_count,
-        rnr_retry_count,
+        retry_count: request.retry_count(),
+        rnr_retry_count: request.rnr_retry_count(),
         ..Default::default()
     });
     let peer = request.peer();
