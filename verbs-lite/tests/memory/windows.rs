@@ -22,6 +22,8 @@ struct Scene {
     qb: Qp,
     region: Mr,
     peer: Mr,
+    /// Queue pairs that the scene had before, which live on.
+    former: Vec<(Qp, Qp)>,
     // Last: the models must live while the objects above are destroyed.
     two: Two,
 }
@@ -34,7 +36,7 @@ impl Scene {
         let peer = two.a.mr();
         two.a.fill(0, &vec![0xa0; MEMORY_BYTES]);
         two.b.fill(0, &vec![0xb0; MEMORY_BYTES]);
-        Self { qa, qb, region, peer, two }
+        Self { qa, qb, region, peer, former: Vec::new(), two }
     }
 
     fn settle(&mut self) -> Vec<Wc<Buf>> {
@@ -216,17 +218,16 @@ fn the_peer_of_another_queue_pair_even_of_another_domain() {
     Scene::assert_refused("another queue pair", |scene| {
         let mw = scene.bound(RIGHTS);
         let pd = scene.two.b.pd.clone();
-        let old = scene.reconnect(&pd);
-        let remote = mw.remote();
         // The window is still bound: it is the queue pair that is wrong.
-        std::mem::forget(old);
-        (remote, Some(mw))
+        let former = scene.reconnect(&pd);
+        scene.former.push(former);
+        (mw.remote(), Some(mw))
     });
     Scene::assert_refused("another domain", |scene| {
         let mw = scene.bound(RIGHTS);
         let other = scene.two.b.context.alloc_pd().unwrap();
-        let old = scene.reconnect(&other);
-        std::mem::forget(old);
+        let former = scene.reconnect(&other);
+        scene.former.push(former);
         (mw.remote(), Some(mw))
     });
 }
