@@ -196,9 +196,10 @@ readonly CPU=max,erms=off,fsrm=off,pku=off,smap=off,mpx=off,la57=off,avx=off,avx
 
 # What an emulated machine does without. Its processors speculate about nothing that a kernel would
 # have to hide. They have one counter of time; held against an HPET that waited for its turn it
-# counts as unstable, and every look at a clock asks the HPET from then on. A page of a large one
-# that goes empties the TLB. Waits for RCU are told to other processors instead of waited out.
-readonly CMDLINE='mitigations=off tsc=reliable transparent_hugepage=never rcupdate.rcu_expedited=1'
+# counts as unstable, and every look at a clock asks the HPET from then on. Waits for RCU are told
+# to other processors instead of waited out. Large pages stay: without them a device behind the
+# IOMMU has a mapping for each page of a program's, more than the model takes.
+readonly CMDLINE='mitigations=off tsc=reliable rcupdate.rcu_expedited=1'
 
 # qemu_command PORTS MEMORY CPUS IOMMU CMDLINE [KERNEL]: fills the array COMMAND. The drivers that a
 # scenario loads itself are not loaded at boot.
