@@ -295,7 +295,7 @@ fn memfd(len: usize, page_size: usize) -> Result<Mapping, MempoolError> {
 }
 
 /// Bytes from which on memory of the heap is not asked for on a page boundary: Rust's allocator
-/// writes zeros to what is, and takes what is not as fresh pages, which nothing needs to write to.
+/// writes zeros to all of what is, and has what is not from calloc(3), which knows fresh pages.
 const LARGE: usize = 1 << 20;
 
 fn heap(len: usize) -> Result<Mapping, MempoolError> {
